@@ -1,0 +1,245 @@
+"""The resolved configuration of a run: frozen records, validated where they are made.
+
+Hydra composes at the edge (bench.__main__); everything inside sees these classes. Each rule's message names the field,
+the rule and the remedy. Fields are documented where a user meets them, in conf/.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.errors import BadInput, near
+
+
+def require(rule: bool, field_name: str, message: str) -> None:
+    if not rule:
+        raise BadInput(f"{field_name}: {message}")
+
+
+def positive(name: str, value: float | int | None) -> None:
+    if value is not None:
+        require(value > 0, name, f"must be greater than 0, got {value}; give a positive number")
+
+
+@dataclass(frozen=True)
+class Model:
+    name: str = "tiny"
+    target: str | None = None  # a user's "package.module.Class"; called with `kwargs`; overrides the own decoder
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    vocab_size: int = 256
+    dim: int = 384
+    layers: int = 6
+    heads: int = 6
+    kv_heads: int = 2
+    ffn_dim: int = 1024
+    max_seq_len: int = 1024
+    rope_theta: float = 10000.0
+    tie_embeddings: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "dim", "layers", "heads", "kv_heads", "ffn_dim", "max_seq_len"):
+            positive(f"model.{name}", getattr(self, name))
+        require(self.dim % self.heads == 0, "model.heads", f"must divide model.dim={self.dim}, got {self.heads}")
+        require(self.heads % self.kv_heads == 0, "model.kv_heads", f"must divide model.heads={self.heads}, got {self.kv_heads}")
+
+    @property
+    def parameters(self) -> int | None:
+        """Parameter count of the own decoder; None for a user's model, which is counted when it is built."""
+        if self.target:
+            return None
+        head_dim = self.dim // self.heads
+        attention = 2 * self.dim * self.dim + 2 * self.dim * self.kv_heads * head_dim
+        block = attention + 3 * self.dim * self.ffn_dim + 2 * self.dim
+        embeddings = self.vocab_size * self.dim * (1 if self.tie_embeddings else 2)
+        return self.layers * block + embeddings + self.dim
+
+
+@dataclass(frozen=True)
+class Data:
+    name: str = "source_text"
+    path: str | None = None  # tokens: the file
+    dtype: str = "uint16"  # tokens: the file's element type
+    max_bytes: int = 8_000_000  # source_text: how much text is read
+
+    def __post_init__(self) -> None:
+        known = ("source_text", "tokens", "synthetic")
+        require(self.name in known, "data.name", f"unknown data source {self.name!r}; {near(self.name, known)}")
+        require(self.dtype in ("uint16", "uint32", "int32", "int64"), "data.dtype", f"must be uint16, uint32, int32 or int64, got {self.dtype!r}")
+        positive("data.max_bytes", self.max_bytes)
+        require(self.name != "tokens" or bool(self.path), "data.path", "data=tokens needs a token file; give data.path=FILE")
+
+
+@dataclass(frozen=True)
+class Train:
+    steps: int = 40  # full design: steps of a launch; quick: an upper bound is implied by the cycles
+    warmup_steps: int = 3  # steps before anything is measured
+    batch_size: int = 2  # sequences per rank and step
+    seq_len: int = 64
+    lr: float = 1e-3
+    lr_warmup_steps: int = 10
+    weight_decay: float = 0.1
+    clip_norm: float = 1.0
+    param_dtype: str = "float32"  # of parameters and optimizer state: float32 (12 B/param) or bfloat16 (6 B/param)
+    compute_dtype: str = "auto"  # auto: bfloat16 on CUDA, float32 on CPU
+    threads: int = 1  # CPU threads of a rank
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "seq_len", "lr", "clip_norm", "threads"):
+            positive(f"train.{name}", getattr(self, name))
+        for name in ("warmup_steps", "lr_warmup_steps", "weight_decay"):
+            require(getattr(self, name) >= 0, f"train.{name}", f"must be 0 or more, got {getattr(self, name)}")
+        require(self.param_dtype in ("float32", "bfloat16"), "train.param_dtype", f"must be float32 or bfloat16, got {self.param_dtype!r}")
+        require(self.compute_dtype in ("auto", "float32", "bfloat16"), "train.compute_dtype", f"must be auto, float32 or bfloat16, got {self.compute_dtype!r}")
+
+    @property
+    def bytes_per_param(self) -> int:
+        """Checkpoint bytes per parameter: weight and two Adam moments."""
+        return 12 if self.param_dtype == "float32" else 6
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    arms: list[str] = field(default_factory=lambda: ["none", "sync_local", "nvrx_async"])
+    interval: Any = "auto"  # steps between saves, or "auto" from the pilot
+    keep: int = 2
+    deadline_s: float = 120.0
+    verify_content: bool = True
+    api: str = "queue"  # nvrx_async: "queue" (own function, durable) or "torch_async" (the published TorchAsyncCheckpoint)
+    synthetic: dict[str, float] = field(default_factory=dict)  # calibrate: known durations of the synthetic strategy
+
+    def __post_init__(self) -> None:
+        require(len(self.arms) > 0, "checkpoint.arms", "is empty; name at least one strategy, e.g. checkpoint.arms=[none,sync_local]")
+        require(len(set(self.arms)) == len(self.arms), "checkpoint.arms", f"names a strategy twice: {self.arms}; list each once")
+        auto = self.interval == "auto"
+        whole = isinstance(self.interval, int) and not isinstance(self.interval, bool)
+        require(auto or (whole and self.interval > 0), "checkpoint.interval", f"must be a whole number of steps greater than 0 or auto, got {self.interval!r}")
+        require(self.keep >= 1, "checkpoint.keep", f"must be 1 or more, got {self.keep}")
+        positive("checkpoint.deadline_s", self.deadline_s)
+        require(self.api in ("queue", "torch_async"), "checkpoint.api", f"must be queue or torch_async, got {self.api!r}")
+
+
+@dataclass(frozen=True)
+class Storage:
+    dir: str | None = None  # None: a folder below work_dir
+    fsync: bool = True
+    provisioned_bytes_per_s: float | None = None
+    probe: bool = True
+
+    def __post_init__(self) -> None:
+        positive("storage.provisioned_bytes_per_s", self.provisioned_bytes_per_s)
+
+
+@dataclass(frozen=True)
+class Design:
+    name: str = "quick"
+    control_steps: int = 4  # before each save, no write in flight
+    after_steps: int = 4  # at least so many after a save, and until its write is durable (k of cost_s)
+    settle_steps: int = 1
+    warmup_saves: int = 2  # saves of each arm and launch that are not measured
+
+    def __post_init__(self) -> None:
+        known = ("quick", "full", "calibrate")
+        require(self.name in known, "design", f"unknown design {self.name!r}; {near(self.name, known)}")
+        for name in ("control_steps", "after_steps", "settle_steps"):
+            positive(f"design.{name}", getattr(self, name))
+        require(self.warmup_saves >= 2, "design.warmup_saves", f"must be 2 or more (a writer's start disturbs the period after the first save), got {self.warmup_saves}")
+
+
+@dataclass(frozen=True)
+class Job:
+    """The user's own job, at whose period the verdict is given."""
+
+    step_s: float | None = None
+    interval_steps: int | None = None
+    period_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("step_s", "interval_steps", "period_s"):
+            positive(f"job.{name}", getattr(self, name))
+        require((self.step_s is None) == (self.interval_steps is None), "job.step_s and job.interval_steps", "belong together; give both, or job.period_s alone")
+        require(self.period_s is None or self.step_s is None, "job.period_s", "contradicts job.step_s x job.interval_steps; give one of the two")
+
+
+@dataclass(frozen=True)
+class Budget:
+    minutes: float | None = None
+    gpu_hours: float | None = None
+
+    def __post_init__(self) -> None:
+        positive("budget.minutes", self.minutes)
+        positive("budget.gpu_hours", self.gpu_hours)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    name: str = "local"
+    interface: str | None = None  # network interface for gloo; None: derived from the route to node 0
+
+    def __post_init__(self) -> None:
+        known = ("local", "emulated", "slurm", "kubernetes")
+        require(self.name in known, "cluster", f"unknown launcher {self.name!r}; {near(self.name, known)}")
+
+
+@dataclass(frozen=True)
+class Recovery:
+    layer: str = "none"  # the agent that starts the ranks
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything a run needs to know. Sizes in units of their names; see conf/ for what each key means to a user."""
+
+    scenario: str = "ckpt_local"
+    about: str = ""  # what the scenario answers, one line
+    num_nodes: int = 1
+    ranks_per_node: int = 2
+    device: str = "auto"  # auto: cuda where there are enough GPUs, else cpu; a cluster scenario asks for cuda
+    launches: int = 3  # quick: measured launches
+    cycles: int = 6  # quick: cycles a launch, warm-up cycles included
+    blocks: int = 3  # full: blocks of one launch per arm
+    seed: int = 42
+    machine: str | None = None  # name under results/; None: the host's name
+    results_dir: str = "results"
+    work_dir: str | None = None  # node-local; None: below the system's temporary folder
+    price_per_gpu_hour: float | None = None
+    launch_deadline_s: float | None = None  # None: derived from the pilot
+    model: Model = field(default_factory=Model)
+    data: Data = field(default_factory=Data)
+    train: Train = field(default_factory=Train)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    storage: Storage = field(default_factory=Storage)
+    design: Design = field(default_factory=Design)
+    job: Job = field(default_factory=Job)
+    budget: Budget = field(default_factory=Budget)
+    cluster: Cluster = field(default_factory=Cluster)
+    recovery: Recovery = field(default_factory=Recovery)
+    dry_run: bool = False
+    resume: str | None = None
+    append: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("num_nodes", "ranks_per_node", "launches", "cycles", "blocks"):
+            positive(name, getattr(self, name))
+        positive("price_per_gpu_hour", self.price_per_gpu_hour)
+        positive("launch_deadline_s", self.launch_deadline_s)
+        require(self.device in ("auto", "cpu", "cuda"), "device", f"must be auto, cpu or cuda, got {self.device!r}")
+        require(self.train.seq_len <= self.model.max_seq_len or bool(self.model.target), "train.seq_len", f"must not exceed model.max_seq_len={self.model.max_seq_len}, got {self.train.seq_len}")
+        if self.design.name != "full":
+            least = self.design.warmup_saves + 1
+            require(self.cycles >= least, "cycles", f"must be at least {least} (design.warmup_saves={self.design.warmup_saves} cycles are warm-up), got {self.cycles}")
+        elif self.checkpoint.interval != "auto":
+            room = self.train.steps - self.train.warmup_steps
+            least = self.checkpoint.interval * (self.design.warmup_saves + 1)
+            require(self.checkpoint.interval <= room, "checkpoint.interval", f"{self.checkpoint.interval} steps is longer than the run's {room} steps after warm-up; raise train.steps or lower it")
+            require(least <= room, "train.steps", f"must hold design.warmup_saves + 1 = {self.design.warmup_saves + 1} intervals ({least} steps after warm-up), got {room}; raise train.steps or lower checkpoint.interval")
+
+    @property
+    def world_size(self) -> int:
+        return self.num_nodes * self.ranks_per_node
+
+    @property
+    def predicted_checkpoint_bytes(self) -> int | None:
+        """Bytes of one checkpoint over all ranks; None for a user's model."""
+        n = self.model.parameters
+        return None if n is None else n * self.train.bytes_per_param

@@ -1,0 +1,108 @@
+"""From a configuration to the seeded, static list of launches, and what each launch does.
+
+A launch is a set of fresh processes; it runs segments; a segment belongs to one arm. The list is fixed before anything
+starts and is written into the result, so that a run can be resumed, and read, launch by launch.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from bench.config import Run
+
+PILOT_INTERVAL = 6  # steps between the pilot's saves
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of one arm: `saves` times (steps before the save, the save), then steps until nothing is in flight.
+
+    Quick: control_steps, one save, at least after_steps until the write is durable everywhere, settle_steps.
+    Full: `saves` saves, each after `interval` plain steps (control_steps and after_steps unused).
+    """
+
+    arm: str
+    cycle: int
+    measured: bool
+    saves: int = 1
+    interval: int | None = None  # None: a quick segment; 0: "auto", filled in from the pilot
+    control_steps: int = 0
+    after_steps: int = 0
+    settle_steps: int = 0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One entry of the list. `kind`: pilot (sets intervals and timeouts, never measured) | quick | full | calibrate."""
+
+    index: int
+    kind: str
+    occasion: int
+    block: int
+    seed: int
+    arms: tuple[str, ...]
+    segments: tuple[Segment, ...]
+    verify: bool  # end with one more save per arm whose content a separate process compares
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def launch_from_json(record: dict[str, Any]) -> Launch:
+    segments = tuple(Segment(**segment) for segment in record["segments"])
+    return Launch(**{**record, "arms": tuple(record["arms"]), "segments": segments})
+
+
+def plan(config: Run, occasion: int = 0, first_index: int = 0) -> list[Launch]:
+    """The launches of one occasion, the pilot first. The order of arms is random per cycle or block, by `seed`."""
+    rng = random.Random(config.seed * 1_000_003 + occasion)
+    launches = [_pilot(config, occasion, first_index)]
+    make = _full if config.design.name == "full" else _quick
+    launches += make(config, occasion, first_index + 1, rng)
+    return launches
+
+
+def _pilot(config: Run, occasion: int, index: int) -> Launch:
+    """Two saves of every arm: the first shows the start of a writer, the second what a save takes."""
+    segment = Segment("", 0, False, 2, PILOT_INTERVAL, 0, config.design.after_steps, config.design.settle_steps)
+    segments = tuple(replace(segment, arm=arm) for arm in config.checkpoint.arms)
+    return Launch(index, "pilot", occasion, 0, config.seed, tuple(config.checkpoint.arms), segments, False)
+
+
+def _quick(config: Run, occasion: int, first: int, rng: random.Random) -> list[Launch]:
+    design, arms = config.design, config.checkpoint.arms
+    launches = []
+    for number in range(config.launches):
+        segments = []
+        for cycle in range(config.cycles):
+            warm = cycle < design.warmup_saves
+            control = 1 if warm else design.control_steps
+            segment = Segment("", cycle, not warm, 1, None, control, design.after_steps, design.settle_steps)
+            segments += [replace(segment, arm=arm) for arm in rng.sample(arms, len(arms))]
+        verify = config.checkpoint.verify_content and number == 0
+        kind = "calibrate" if design.name == "calibrate" else "quick"
+        launches.append(Launch(first + number, kind, occasion, number, config.seed, tuple(arms), tuple(segments), verify))
+    return launches
+
+
+def _full(config: Run, occasion: int, first: int, rng: random.Random) -> list[Launch]:
+    design, interval = config.design, config.checkpoint.interval
+    steps = config.train.steps - config.train.warmup_steps
+    launches: list[Launch] = []
+    for block in range(config.blocks):
+        for arm in rng.sample(config.checkpoint.arms, len(config.checkpoint.arms)):
+            saves = 0 if interval == "auto" else steps // interval
+            segment = Segment(arm, 0, True, saves, 0 if interval == "auto" else interval, 0, 0, design.settle_steps)
+            verify = config.checkpoint.verify_content and block == 0
+            launches.append(Launch(first + len(launches), "full", occasion, block, config.seed, (arm,), (segment,), verify))
+    return launches
+
+
+def settle_auto(launch: Launch, interval: int, steps: int) -> Launch:
+    """The launch with the pilot's interval in place of "auto"; `steps` after warm-up bound the number of saves."""
+    segments = tuple(
+        replace(s, interval=interval, saves=max(steps // interval, 4)) if s.interval == 0 else s for s in launch.segments
+    )
+    return replace(launch, segments=segments)

@@ -1,0 +1,17 @@
+"""The errors that a user can mend; the command line prints them as one line and exits with 2."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class BadInput(Exception):
+    """What the user gave cannot work. The text names the field, the rule and the remedy, on one line."""
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """The part of a message that suggests known names close to `name`, or lists them all."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names)}"
