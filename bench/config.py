@@ -6,8 +6,8 @@ the rule and the remedy. Fields are documented where a user meets them, in conf/
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, get_type_hints
 
 from bench.errors import BadInput, near
 
@@ -83,12 +83,17 @@ class Train:
     param_dtype: str = "float32"  # of parameters and optimizer state: float32 (12 B/param) or bfloat16 (6 B/param)
     compute_dtype: str = "auto"  # auto: bfloat16 on CUDA, float32 on CPU
     threads: int = 1  # CPU threads of a rank
+    compute: str = "real"  # real, or paced: a step takes step_s and computes nothing (calibration; interference unmeasured)
+    step_s: float | None = None  # paced: the length of a step
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "seq_len", "lr", "clip_norm", "threads"):
             positive(f"train.{name}", getattr(self, name))
         for name in ("warmup_steps", "lr_warmup_steps", "weight_decay"):
             require(getattr(self, name) >= 0, f"train.{name}", f"must be 0 or more, got {getattr(self, name)}")
+        require(self.compute in ("real", "paced"), "train.compute", f"must be real or paced, got {self.compute!r}")
+        require((self.compute == "paced") == (self.step_s is not None), "train.step_s", "goes with train.compute=paced, and paced needs it; give both or neither")
+        positive("train.step_s", self.step_s)
         require(self.param_dtype in ("float32", "bfloat16"), "train.param_dtype", f"must be float32 or bfloat16, got {self.param_dtype!r}")
         require(self.compute_dtype in ("auto", "float32", "bfloat16"), "train.compute_dtype", f"must be auto, float32 or bfloat16, got {self.compute_dtype!r}")
 
@@ -175,6 +180,7 @@ class Budget:
 class Cluster:
     name: str = "local"
     interface: str | None = None  # network interface for gloo; None: derived from the route to node 0
+    rehearsal: list[str] = field(default_factory=list)  # overrides with which a GPU scenario is rehearsed
 
     def __post_init__(self) -> None:
         known = ("local", "emulated", "slurm", "kubernetes")
@@ -243,3 +249,10 @@ class Run:
         """Bytes of one checkpoint over all ranks; None for a user's model."""
         n = self.model.parameters
         return None if n is None else n * self.train.bytes_per_param
+
+
+def run_from_json(record: dict[str, Any]) -> Run:
+    """A Run from its `dataclasses.asdict` form, validated again. Unknown fields raise TypeError."""
+    hints = get_type_hints(Run)
+    parts = {f.name: hints[f.name](**record[f.name]) for f in fields(Run) if is_dataclass(hints[f.name]) and f.name in record}
+    return Run(**{**record, **parts})

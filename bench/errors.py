@@ -14,4 +14,6 @@ def near(name: str, known: Iterable[str]) -> str:
     """The part of a message that suggests known names close to `name`, or lists them all."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names)}"
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    return f"known: {', '.join(names)}" if len(names) <= 20 else "it is not close to any known one"

@@ -1,0 +1,202 @@
+"""The command line, and the only importer of Hydra: `python -m bench run scenario=ckpt_local ...`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.config import Run
+from bench.errors import BadInput, near
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+COMMANDS = {"run": "run a scenario and report what it measured"}
+BAD_INPUT, INTERRUPTED = 2, 130
+
+
+def conf_dir() -> Path:
+    """The configuration: beside the package in a checkout, inside it when installed."""
+    package = Path(__file__).resolve().parent
+    inside = package / "conf"
+    return inside if inside.is_dir() else package.parent / "conf"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    command, rest = (words[0], words[1:]) if words else ("--help", [])
+    if command in ("-h", "--help"):
+        print(usage())
+        return 0
+    if command not in COMMANDS:
+        return complain(f"unknown command {command!r}; {near(command, COMMANDS)}")
+    if "-h" in rest or "--help" in rest:
+        print(run_help())
+        return 0
+    return run(rest)
+
+
+def complain(message: str) -> int:
+    print(f"bench: {' '.join(message.split())}", file=sys.stderr)
+    return BAD_INPUT
+
+
+# --- help
+def usage() -> str:
+    lines = ["usage: python -m bench COMMAND [KEY=VALUE ...]", "", "commands:"]
+    lines += [f"  {name:8} {text}" for name, text in COMMANDS.items()]
+    return "\n".join([*lines, "", *scenario_lines(), "", "python -m bench run --help lists the keys."])
+
+
+def scenario_lines() -> list[str]:
+    """Each scenario with the question it answers (its `about` line)."""
+    lines = ["scenarios (scenario=NAME):"]
+    for path in sorted((conf_dir() / "scenario").glob("*.yaml")):
+        about = [line[6:].strip().strip('"') for line in path.read_text().splitlines() if line.startswith("about:")]
+        lines.append(f"  {path.stem:12} {about[0] if about else ''}")
+    return lines
+
+
+def run_help() -> str:
+    """Built from the configuration files themselves, so that it cannot name what is not there."""
+    lines = ["usage: python -m bench run [scenario=NAME] [GROUP=CHOICE ...] [KEY=VALUE ...] [-m]", ""]
+    lines += [*scenario_lines(), "", "groups (GROUP=CHOICE):"]
+    for folder in sorted(path for path in conf_dir().iterdir() if path.is_dir() and path.name not in ("scenario", "__pycache__")):
+        lines.append(f"  {folder.name:12} {' | '.join(sorted(path.stem for path in folder.glob('*.yaml')))}")
+    lines += ["", "keys, with their defaults (GROUP.KEY=VALUE for those of a group):"]
+    skip = ("defaults:", "  - ", "hydra:", "  output_subdir", "  run:", "  sweep:", "#")
+    text = (conf_dir() / "config.yaml").read_text().splitlines()
+    lines += ["  " + line for line in text if line.strip() and not line.startswith(skip)]
+    for group, name in (("checkpoint", "default"), ("storage", "default"), ("design", "quick"), ("train", "default")):
+        lines += [f"  {group}:"]
+        rows = (conf_dir() / group / f"{name}.yaml").read_text().splitlines()
+        lines += ["    " + line for line in rows if line.strip() and not line.startswith("#")]
+    lines += ["", "-m runs a sweep: python -m bench run -m scenario=ckpt_smoke seed=1,2,3"]
+    return "\n".join([*lines, "exit codes: 0 valid, 1 failed or invalid, 2 bad input, 130 interrupted"])
+
+
+# --- run
+def run(overrides: Sequence[str]) -> int:
+    """One run, or with -m one for each combination. The exit code is the worst of them."""
+    import hydra
+    from hydra.core.hydra_config import HydraConfig
+
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, and every error ends as one line here
+    codes = []
+
+    @hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")
+    def task(_: DictConfig) -> None:
+        codes.append(one_run(list(HydraConfig.get().overrides.task)))
+        if codes[-1] == INTERRUPTED:
+            sys.exit(INTERRUPTED)  # ends a sweep as well
+
+    sys.argv = ["python -m bench run", *overrides]
+    code = guarded(lambda: (task(), 0)[1])
+    return code or max(codes, default=0)
+
+
+def one_run(overrides: list[str]) -> int:
+    from bench import driver
+
+    return guarded(lambda: driver.run(compose(overrides)))
+
+
+def guarded(action: Callable[[], int]) -> int:
+    """What the user can mend ends as one line and exit code 2."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        return action()
+    except BadInput as error:
+        return complain(str(error))
+    except (HydraException, OmegaConfBaseException) as error:
+        return complain(explain(error))
+
+
+def compose(overrides: list[str]) -> Run:
+    """The run that `overrides` describe, checked against the typed schema. Raises BadInput, Hydra's and OmegaConf's errors."""
+    plain = _compose(overrides)
+    rehearsal = list(plain.cluster.rehearsal)
+    if rehearsal and plain.device == "cuda":
+        plain = _compose([*rehearsal, *overrides])
+    return typed(plain)
+
+
+def _compose(overrides: Sequence[str]) -> DictConfig:
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+
+    try:
+        with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+            return hydra_compose("config", overrides=list(overrides))
+    except ValueError as error:  # Hydra's word for a group that was given a number
+        raise BadInput(str(error)) from None
+
+
+def typed(plain: DictConfig) -> Run:
+    """Types by OmegaConf against the dataclasses of bench.config, rules by the dataclasses themselves."""
+    from omegaconf import OmegaConf
+
+    schema = OmegaConf.structured(Run)
+    _thaw(schema)
+    made = OmegaConf.to_object(OmegaConf.merge(schema, plain))
+    assert isinstance(made, Run)
+    return made
+
+
+def _thaw(node: Any) -> None:
+    """Frozen classes make read-only nodes; merging fills them once, then they become frozen objects."""
+    from omegaconf import DictConfig, OmegaConf
+
+    OmegaConf.set_readonly(node, False)
+    for key in node:
+        child = node._get_node(key)
+        if isinstance(child, DictConfig) and not child._is_none():
+            _thaw(child)
+
+
+# --- errors of Hydra and OmegaConf, in the words of a user
+def explain(error: Exception) -> str:
+    missing = getattr(error, "missing_cfg_file", None)
+    if isinstance(missing, str) and "/" in missing:
+        group, name = missing.rsplit("/", 1)
+        known = [path.stem for path in (conf_dir() / group).glob("*.yaml")]
+        return f"{group}: no such choice {name!r}; {near(name, known)}"
+    text = str(error)
+    full_key = getattr(error, "full_key", None)
+    key = full_key if text.startswith("Key '") and full_key else _quoted(text) if text.startswith(("Could not override", "Key '")) else None
+    if key is not None:
+        return f"{key}: no such key; {near(key, known_keys())} (python -m bench run --help lists them)"
+    first = text.splitlines()[0]
+    return f"{full_key}: {first}; give a value of that type" if full_key else first
+
+
+def _quoted(text: str) -> str | None:
+    parts = text.split("'")
+    return parts[1].lstrip("+") if len(parts) > 2 else None
+
+
+def known_keys() -> list[str]:
+    from dataclasses import fields, is_dataclass
+    from typing import get_type_hints
+
+    def walk(cls: Any, prefix: str) -> Iterator[str]:
+        hints = get_type_hints(cls)
+        for entry in fields(cls):
+            yield prefix + entry.name
+            if is_dataclass(hints[entry.name]):
+                yield from walk(hints[entry.name], f"{prefix}{entry.name}.")
+
+    return list(walk(Run, ""))
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except BrokenPipeError:  # the reader of our output (head, less) has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

@@ -1,0 +1,14 @@
+"""No checkpoints: the control arm, and the null object wherever a strategy is expected."""
+
+from __future__ import annotations
+
+from bench.checkpoint.base import Strategy, Tree
+
+
+class NoCheckpoint(Strategy):
+    """Saves nothing and returns at once."""
+
+    name = "none"
+
+    def _save(self, step: int, tree: Tree, save: int) -> None:
+        return None

@@ -1,0 +1,168 @@
+"""NVIDIA Resiliency Extension: what differs between its versions (0.4.1 and 0.7.0), and bounds around its writer process.
+
+Two things of the library are never called: a blocking finalize, which waits for ever for a dead writer, and its close,
+which begins with one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module, metadata
+from typing import Any
+
+import torch
+
+from bench.checkpoint.base import CheckpointError
+from bench.record import clock
+
+_CORE = "nvidia_resiliency_ext.checkpointing.async_ckpt.core"
+_TORCH_CKPT = "nvidia_resiliency_ext.checkpointing.async_ckpt.torch_ckpt"
+
+# An idle writer asked to end needs about 0.2 s; the bounds are for busy machines. Together: the longest a close can take.
+ASK_S, TERMINATE_S, KILL_S = 3.0, 2.0, 5.0
+
+
+def version(device: str, shim: bool = False) -> str | None:
+    """The installed version, or None. `shim`: uses the library's CUDA calls; on CPU the figure must say so."""
+    try:
+        found = metadata.version("nvidia-resiliency-ext")
+    except metadata.PackageNotFoundError:
+        return None
+    return f"{found} (cpu-shim)" if shim and device == "cpu" else found
+
+
+def make_queue(writer_needs_cuda: bool = False) -> Any:
+    """An AsyncCallsQueue with a persistent writer process, in whichever version is installed.
+
+    Without `cpu_shm_mode` the writer of 0.7.0 opens the rank's CUDA device: it dies where there is none, and costs device
+    memory where there is one; only a writer that is sent CUDA tensors needs it.
+    """
+    queue = import_module(_CORE).AsyncCallsQueue
+    # Of __init__, not of the class: in 0.7.0 its metaclass takes anything and so hides what the class takes.
+    return queue(**_known(queue.__init__, persistent=True, cpu_shm_mode=not writer_needs_cuda))
+
+
+def _known(function: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
+    """Those keyword arguments that the installed version takes."""
+    known = inspect.signature(function).parameters
+    return {name: value for name, value in arguments.items() if name in known}
+
+
+def make_request(function: Callable[..., None], arguments: tuple[Any, ...]) -> Any:
+    return import_module(_CORE).AsyncRequest(function, arguments, [])
+
+
+def make_torch_checkpoint(device: str) -> tuple[Any, Any]:
+    """(TorchAsyncCheckpoint, its queue). On CPU the queue is replaced, because the one it makes needs CUDA in 0.7.0."""
+    checkpoint = import_module(_TORCH_CKPT).TorchAsyncCheckpoint()
+    if device == "cpu":
+        checkpoint._async_calls_queue = make_queue()
+    return checkpoint, checkpoint._async_calls_queue
+
+
+@contextmanager
+def cuda_shim(device: str) -> Iterator[None]:
+    """Lets the library's unconditional torch.cuda.synchronize() pass where there is no CUDA; elsewhere does nothing."""
+    if device == "cuda" or torch.cuda.is_available():
+        yield
+        return
+    original = torch.cuda.synchronize
+    torch.cuda.synchronize = lambda device=None: None
+    try:
+        yield
+    finally:
+        torch.cuda.synchronize = original
+
+
+class WriterWatch:
+    """A queue and its writer process: whether the write has finished, whether the writer lives, and its end.
+
+    The process starts with the first request. Every method returns within its bound, whatever the writer does.
+    """
+
+    def __init__(self, queue: Any, deadline_s: float) -> None:
+        self.queue = queue
+        self.deadline_s = deadline_s
+        self.process: Any = None  # multiprocessing.Process
+        self._since: float | None = None  # when the write in flight was handed over
+        # An interpreter that exits joins its children, and would wait for ever for a writer that waits for work.
+        atexit.register(self.end)
+
+    @property
+    def pid(self) -> int | None:
+        return None if self.process is None else self.process.pid
+
+    @contextmanager
+    def handing_over(self) -> Iterator[None]:
+        """Around the call that gives the queue its request."""
+        self.check_alive()
+        self._since = clock()
+        yield
+        self.process = self.queue.persistent_caller.process
+
+    def finished(self) -> bool:
+        """True when nothing is in flight. Raises CheckpointError if the writer is dead or has passed the deadline."""
+        if self._since is not None and not self._ask():
+            self.check_alive()
+            if clock() - self._since > self.deadline_s:
+                raise CheckpointError(f"the writer process {self.pid} did not finish within {self.deadline_s} s")
+            return False
+        self._since = None
+        return True
+
+    def _ask(self) -> bool:
+        # no_dist: this rank's writer only; the other form is a collective of all ranks, on a CUDA tensor.
+        self.queue.maybe_finalize_async_calls(blocking=False, no_dist=True)
+        return not self.queue.async_calls
+
+    def check_alive(self) -> None:
+        """Raises CheckpointError if the writer process was started and is gone."""
+        if self.process is None or self.process.is_alive():
+            return
+        if self._since is not None and self._ask():  # it finished its write and then died
+            self._since = None
+        code = self.process.exitcode
+        cause = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}; see its output"
+        raise CheckpointError(f"the writer process {self.pid} is dead ({cause})")
+
+    def end(self) -> None:
+        """End the writer by its own pid: ask if it is idle, then terminate, then kill. Idempotent, bounded."""
+        atexit.unregister(self.end)
+        caller = self.queue.persistent_caller
+        process = None if caller is None else caller.process
+        idle = not self.queue.async_calls
+        self._disarm(caller)
+        if process is not None:
+            if idle and process.is_alive():
+                caller.queue.put("DONE")
+                process.join(ASK_S)
+            _stop(process)
+        if caller is not None:
+            _close_queues(caller)
+        self.process, self._since = None, None
+
+    def _disarm(self, caller: Any) -> None:
+        """Take from the library what its __del__ and close would wait for."""
+        self.queue.async_calls.clear()
+        self.queue.persistent_caller = None
+        if caller is not None:
+            caller.process = None
+
+
+def _stop(process: Any) -> None:
+    for stop, patience_s in ((process.terminate, TERMINATE_S), (process.kill, KILL_S)):
+        if not process.is_alive():
+            break
+        stop()  # a stopped process (SIGSTOP) does not act on SIGTERM, but on SIGKILL
+        process.join(patience_s)
+    with suppress(ValueError):  # still there: in uninterruptible sleep; the node runner reports it
+        process.close()
+
+
+def _close_queues(caller: Any) -> None:
+    for queue in (caller.queue, caller.preload_q, caller.comp_q):
+        queue.cancel_join_thread()  # else the exit waits until a dead reader has read what is left in the pipe
+        queue.close()

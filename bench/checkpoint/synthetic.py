@@ -1,0 +1,73 @@
+"""A strategy of exactly known durations, to calibrate the instrument with. It writes nothing.
+
+Options (seconds): `block_s`: how long save() blocks (S). `durable_s`: from the call until the write counts as durable (L).
+`poll_s`: how long each poll blocks while the write is in flight (0): a known cost that save() does not show.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from bench.checkpoint.base import Context, Strategy, Tree
+from bench.errors import BadInput
+from bench.record import clock
+
+SPIN_S = 0.002  # a sleep may overshoot by about a millisecond on a busy machine; the rest is waited for in a loop
+
+
+@dataclass(frozen=True)
+class _Write:
+    save: int
+    step: int
+    t_begin: float
+
+
+class Synthetic(Strategy):
+    name = "synthetic"
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        known = {"block_s", "durable_s", "poll_s"}
+        options = {name: float(value) for name, value in context.options.items() if name in known}
+        if not {"block_s", "durable_s"} <= options.keys() or any(value < 0 for value in options.values()):
+            raise BadInput(f"checkpoint.synthetic: needs block_s and durable_s, 0 or more seconds each, got {context.options}")
+        self.block_s, self.durable_s = options["block_s"], options["durable_s"]
+        self.poll_s = options.get("poll_s", 0.0)
+        self.background = self.durable_s > self.block_s
+        self._in_flight: _Write | None = None
+
+    def _save(self, step: int, tree: Tree, save: int) -> None:
+        t_begin = clock()
+        with self.phase("wait_previous"):
+            self.drain()
+        self._in_flight = _Write(save, step, t_begin)
+        with self.phase("write"):
+            wait_until(t_begin + self.block_s)
+        self._note_durable()
+
+    def poll(self) -> bool:
+        if self._in_flight is not None and self.poll_s:
+            wait_until(clock() + self.poll_s)
+        return self._note_durable()
+
+    def _note_durable(self) -> bool:
+        """Record the moment, once it has come; only then, since before it the process may still be killed."""
+        write = self._in_flight
+        if write is None:
+            return True
+        t_durable = write.t_begin + self.durable_s
+        if clock() < t_durable:
+            return False
+        self.context.recorder.instant(
+            "durable", t=t_durable, arm=self.name, save=write.save, step=write.step, bytes=0, t_begin=write.t_begin
+        )
+        self._in_flight = None
+        return True
+
+
+def wait_until(t: float) -> None:
+    """Return at monotonic time `t`, to within microseconds on an idle core."""
+    while (left_s := t - clock()) > 0:
+        if left_s > SPIN_S:
+            time.sleep(left_s - SPIN_S)

@@ -1,0 +1,246 @@
+"""The driver: a configuration becomes a list of launches, a launcher runs it, its events become a result.
+
+Imports no torch; needs no GPU; holds no data but the events of a result while it sums them up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from bench import checkpoint, design, environment, launch, recovery
+from bench.checkpoint import storage
+from bench.config import Run, run_from_json
+from bench.design import Launch
+from bench.errors import BadInput
+from bench.launch.base import Launcher, Paths
+from bench.measure.events import read_launches
+from bench.measure.summary import summarise
+from bench.predict import Prediction, predict
+from bench.progress import Watcher
+from bench.report.terminal import Terminal
+from bench.results import ResultFolder
+from bench.schema import Summary
+from bench.train import data_check
+
+LOOK_S = 0.5
+INTERRUPTED = 130
+
+
+def run(config: Run, terminal: Terminal | None = None) -> int:
+    """Carry a run through and print what it found. Returns the exit code. Raises BadInput before anything starts."""
+    terminal = terminal or Terminal()
+    if config.resume is not None:
+        return Session.resume(config, terminal).carry_out()
+    gpus = environment.gpus()
+    config = resolved(config, len(gpus))
+    launcher = launch.create(config.cluster.name)
+    if config.append is not None:
+        return Session.append(config, terminal, launcher).carry_out()
+    launches = design.plan(config)
+    if config.dry_run:
+        dry_run(config, launches, launcher, terminal)
+        return 0
+    check(config, launcher, len(gpus))
+    return Session.new(config, launches, launcher, terminal).carry_out()
+
+
+# --- before anything starts
+def resolved(config: Run, gpus: int) -> Run:
+    """The configuration with "auto" device and relative folders made definite, and its parts checked together."""
+    device = config.device
+    if device == "auto":
+        device = "cuda" if gpus >= config.ranks_per_node and config.cluster.name == "local" else "cpu"
+    recovery.create(config.recovery.layer)
+    data_check.check(config.data, config.model.vocab_size, config.train.seq_len)
+    for arm in config.checkpoint.arms:
+        refused = checkpoint.refusal(arm, config)
+        if refused is not None:
+            raise BadInput(refused)
+    return dataclasses.replace(config, device=device, results_dir=str(Path(config.results_dir).resolve()))
+
+
+def check(config: Run, launcher: Launcher, gpus: int) -> None:
+    launcher.check(config, gpus)
+    base = checkpoint_base(config)
+    if config.storage.dir is None:
+        base.mkdir(parents=True, exist_ok=True)
+    storage.check_directory(base)
+    size = config.predicted_checkpoint_bytes
+    if size is not None:
+        storage.check_space(base, size, config.checkpoint.keep, sum(arm != "none" for arm in config.checkpoint.arms))
+
+
+def work_base(config: Run) -> Path:
+    return Path(config.work_dir) if config.work_dir else Path(tempfile.gettempdir()) / "bench-work"
+
+
+def checkpoint_base(config: Run) -> Path:
+    return Path(config.storage.dir) if config.storage.dir else work_base(config) / "checkpoints"
+
+
+def dry_run(config: Run, launches: list[Launch], launcher: Launcher, terminal: Terminal) -> None:
+    expected = predict(config, launches, config.device)
+    paths = Paths(Path(config.results_dir) / "<machine>" / config.scenario / "<time>", work_base(config) / "<run>", checkpoint_base(config) / "<run>")
+    terminal.plan(config, launches, expected, launcher.commands(config, paths), dry=True)
+
+
+# --- one session of a run
+class Session:
+    """From the first runner's start to the printed verdict; the same for new, resumed and appended runs."""
+
+    def __init__(self, config: Run, folder: ResultFolder, launches: list[Launch], launcher: Launcher, terminal: Terminal) -> None:
+        self.config = config
+        self.folder = folder
+        self.launches = launches
+        self.launcher = launcher
+        self.terminal = terminal
+        self.expected: Prediction = predict(config, launches, config.device)
+        self._interrupted = False
+
+    @classmethod
+    def new(cls, config: Run, launches: list[Launch], launcher: Launcher, terminal: Terminal) -> Session:
+        machine = environment.machine_name(config.machine)
+        folder = ResultFolder.create(Path(config.results_dir), machine, config.scenario)
+        content = {
+            "config": dataclasses.asdict(config),
+            "token": secrets.token_hex(16),
+            "environment": environment.describe(checkpoint_base(config), folder.path) | {"machine": machine, "device": config.device},
+            "budget": dataclasses.asdict(config.budget),
+            "interrupted": False,
+            "occasions": [occasion(launches)],
+        }
+        folder.write_run(content)
+        return cls(config, folder, launches, launcher, terminal)
+
+    @classmethod
+    def resume(cls, asked: Run, terminal: Terminal) -> Session:
+        """Finish the last occasion of an interrupted run: its own configuration, its finished launches kept."""
+        folder = ResultFolder.open(Path(asked.resume or ""), "resume")
+        content = folder.read_run()
+        config = run_from_json(content["config"])
+        content["interrupted"] = False
+        content["occasions"][-1] |= {"started": time.time(), "resumed": True}
+        launcher = launch.create(config.cluster.name)
+        check(config, launcher, len(environment.gpus()))
+        folder.write_run(content)
+        launches = [design.launch_from_json(record) for record in content["occasions"][-1]["launches"]]
+        return cls(config, folder, launches, launcher, terminal)
+
+    @classmethod
+    def append(cls, asked: Run, terminal: Terminal, launcher: Launcher) -> Session:
+        """Another occasion of the same work, in the same result."""
+        folder = ResultFolder.open(Path(asked.append or ""), "append")
+        content = folder.read_run()
+        config = run_from_json(content["config"])
+        differing = unlike(config, asked)
+        if differing:
+            raise BadInput(f"append: {folder.path} was measured with another {', '.join(differing)}; give the same, or start a new run")
+        check(config, launcher, len(environment.gpus()))
+        known = [record["index"] for each in content["occasions"] for record in each["launches"]]
+        launches = design.plan(config, len(content["occasions"]), max(known) + 1)
+        content["occasions"].append(occasion(launches))
+        content["interrupted"] = False
+        folder.write_run(content)
+        return cls(config, folder, launches, launcher, terminal)
+
+    def carry_out(self) -> int:
+        self.terminal.plan(self.config, self.launches, self.expected, [], dry=False)
+        work = work_base(self.config) / self.folder.read_run()["token"][:12]
+        paths = Paths(self.folder.path, work, checkpoint_base(self.config) / work.name)
+        try:
+            self._supervise(paths)
+        finally:
+            for path in (paths.work_dir, paths.checkpoint_dir):
+                shutil.rmtree(path, ignore_errors=True)
+        return self._conclude()
+
+    def _supervise(self, paths: Paths) -> None:
+        watcher = Watcher(self.folder, [each.index for each in self.launches])
+        reported: set[int] = set()
+        with self._signals():
+            self.launcher.start(self.config, paths)
+            try:
+                while self.launcher.running() and not self._interrupted:
+                    self._show(watcher, reported)
+                    time.sleep(LOOK_S)
+            finally:
+                self.launcher.stop()
+        self._show(watcher, reported)
+
+    def _show(self, watcher: Watcher, reported: set[int]) -> None:
+        progress, ended = watcher.look()
+        for record in ended:
+            if record["index"] not in reported:
+                reported.add(record["index"])
+                self.terminal.launch_ended(record, len(self.launches))
+                if record["kind"] != "pilot" and record["status"] == "ok" and not self._interrupted:
+                    self.terminal.provisional(self._summary()[0])
+        if progress is not None:
+            self.terminal.progress(progress)
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM end the run in order: runners stop, what was measured is kept."""
+
+        def ask(signum: int, frame: FrameType | None) -> None:
+            self._interrupted = True
+
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    # --- afterwards
+    def _summary(self) -> tuple[Summary, Any, Any]:
+        return summarise(self.folder.read_run(), read_launches(self.folder.path / "launches"))
+
+    def _conclude(self) -> int:
+        self._mark_unfinished()
+        content = self.folder.read_run() | {"interrupted": self._interrupted}
+        content["occasions"][-1]["ended"] = time.time()
+        content["budget"] |= self._budget_used()
+        self.folder.write_run(content)
+        summary, samples, ledger = self._summary()
+        self.folder.write_derived(summary, samples, ledger)
+        self.terminal.result(summary, self.folder.path)
+        if self._interrupted:
+            return INTERRUPTED
+        return 1 if summary.status == "invalid" else 0
+
+    def _mark_unfinished(self) -> None:
+        for each in self.launches:
+            record = self.folder.read_launch(each.index)
+            if record is not None and record["status"] == "running":
+                status = "interrupted" if self._interrupted else "lost"
+                self.folder.write_launch(each.index, record | {"status": status, "ended": time.time()})
+
+    def _budget_used(self) -> dict[str, Any]:
+        records = [self.folder.read_launch(each.index) for each in self.launches]
+        done = [record for record in records if record is not None and "started" in record]
+        seconds = sum(record.get("ended", record["started"]) - record["started"] for record in done)
+        left = [each.index for each, record in zip(self.launches, records) if record is None or record["status"] != "ok"]
+        return {"used_s": seconds, "used_gpu_hours": seconds * self.config.world_size / 3600, "launches_left_undone": left}
+
+
+def occasion(launches: list[Launch]) -> dict[str, Any]:
+    now = datetime.now(timezone.utc)
+    return {"started": now.timestamp(), "date": now.isoformat(timespec="seconds"), "launches": [each.to_json() for each in launches]}
+
+
+def unlike(measured: Run, asked: Run) -> list[str]:
+    """Fields in which two configurations describe other work; where results go does not matter."""
+    free = {"results_dir", "work_dir", "machine", "resume", "append", "dry_run", "budget", "price_per_gpu_hour", "job"}
+    return [f.name for f in dataclasses.fields(Run) if f.name not in free and getattr(measured, f.name) != getattr(asked, f.name)]

@@ -1,0 +1,157 @@
+"""The machine and the software under a measurement: what must be recorded for a figure to be comparable.
+
+Imports nothing heavy: versions come from installed metadata, GPUs from NVML, so that the driver stays light.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+_PACKAGES = {"torch": "torch", "nvidia_resiliency_ext": "nvidia-resiliency-ext", "numpy": "numpy", "pandas": "pandas"}
+_RECORDED_PREFIXES = ("NCCL_", "TORCH_", "PYTORCH_", "GLOO_", "OMP_", "MKL_", "OPENBLAS_", "CUDA_", "MALLOC_", "FI_")
+
+
+def gpus() -> list[dict[str, Any]]:
+    """Name, memory (bytes), power limit (W), maximum SM clock (MHz), ECC of every GPU; empty without NVML."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        return [_gpu(pynvml, pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(pynvml.nvmlDeviceGetCount())]
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _gpu(nvml: Any, handle: Any) -> dict[str, Any]:
+    def ask(call: Any, *arguments: Any) -> Any:
+        try:
+            return call(handle, *arguments)
+        except nvml.NVMLError:
+            return None  # not every GPU or container answers every question
+
+    power, ecc = ask(nvml.nvmlDeviceGetEnforcedPowerLimit), ask(nvml.nvmlDeviceGetEccMode)
+    memory = ask(nvml.nvmlDeviceGetMemoryInfo)
+    return {
+        "name": ask(nvml.nvmlDeviceGetName),
+        "memory_bytes": memory.total if memory else None,
+        "power_limit_w": power / 1000 if power else None,
+        "max_sm_clock_mhz": ask(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_SM),
+        "ecc": bool(ecc[0]) if ecc else None,
+    }
+
+
+def driver_version() -> str | None:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return None
+
+
+
+
+def versions() -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for name, package in _PACKAGES.items():
+        try:
+            found[name] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    found |= {
+        "python": platform.python_version(),
+        "os": _os_name(),
+        "kernel": platform.release(),
+        "glibc": "-".join(platform.libc_ver()),
+        "driver": driver_version(),
+        "commit": commit(),
+    }
+    return found
+
+
+def _os_name() -> str | None:
+    try:
+        match = re.search(r'^PRETTY_NAME="?([^"\n]*)', Path("/etc/os-release").read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return match.group(1) if match else None
+
+
+def commit() -> str | None:
+    """Commit of the checkout that the suite runs from, with "+dirty" where it was changed; None when installed."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists() or shutil.which("git") is None:
+        return None
+    run = lambda *words: subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True)  # noqa: E731
+    head = run("rev-parse", "HEAD").stdout.strip()
+    return head + ("+dirty" if run("status", "--porcelain").stdout.strip() else "") if head else None
+
+
+def cpu_model() -> str | None:
+    match = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return match.group(1).strip() if match else platform.machine()
+
+
+def mount_of(path: Path) -> dict[str, Any]:
+    """File system under `path` (its nearest existing parent): device id, type, options, bytes in all and free."""
+    existing = path
+    while not existing.exists():
+        existing = existing.parent
+    existing = existing.resolve()
+    best: tuple[int, str, str] = (-1, "unknown", "")
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, point, kind, options = line.split()[:4]
+        if existing.is_relative_to(point) and len(point) >= best[0]:
+            best = (len(point), kind, options)
+    usage = shutil.disk_usage(existing)
+    return {
+        "device": existing.stat().st_dev,
+        "type": best[1],
+        "options": best[2],
+        "total_bytes": usage.total,
+        "free_bytes": usage.free,
+    }
+
+
+def python_file_system() -> str:
+    """Where the Python environment lives: imports are part of every restart."""
+    return str(mount_of(Path(os.__file__))["type"])
+
+
+def machine_name(given: str | None) -> str:
+    name = given or socket.gethostname()
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "machine"
+
+
+def describe(checkpoint_dir: Path, results_dir: Path) -> dict[str, Any]:
+    """Everything metrics of one machine depend on, as it stands in run.json."""
+    checkpoints, results = mount_of(checkpoint_dir), mount_of(results_dir)
+    memory, shm = psutil.virtual_memory(), shutil.disk_usage("/dev/shm")
+    return {
+        "versions": versions(),
+        "gpus": gpus(),
+        "cpu": cpu_model(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "memory_bytes": memory.total,
+        "shm_bytes": shm.total,
+        "load1": os.getloadavg()[0],
+        "checkpoint_mount": checkpoints,
+        "results_mount": results,
+        "one_filesystem": checkpoints["device"] == results["device"],
+        "python_file_system": python_file_system(),
+        "variables": {k: v for k, v in sorted(os.environ.items()) if k.startswith(_RECORDED_PREFIXES)},
+    }

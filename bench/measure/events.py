@@ -1,0 +1,357 @@
+"""Reading the event files of a launch: what is damaged is dropped and counted, never repaired.
+
+The format is described in bench.schema. Steps, nearly all of a file, become arrays at once; other events stay dicts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.schema import EVENT_VERSION, Role
+
+Event = dict[str, Any]
+
+# What can be wrong with a file; the value counts how often.
+#   torn          the last line has no end: the writer was killed in it       damaged    another line is no event
+#   gap           sequence numbers that no damaged line explains are missing   doubled   an event stands twice
+#   out_of_order  sequence or time runs backwards                              overlap   a span begins inside another
+#   unclosed      a span was entered and another event of its thread followed without its end
+PROBLEMS = ("torn", "damaged", "gap", "doubled", "out_of_order", "overlap", "unclosed")
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The step spans of one file, in the order of the file: arrays of one length. Times in s; -1: no such number."""
+
+    step: NDArray[np.int64]
+    t0: NDArray[np.float64]
+    t1: NDArray[np.float64]
+    cycle: NDArray[np.int64]
+    segment: NDArray[np.int64]
+    use: NDArray[np.str_]
+    arm: NDArray[np.str_]  # "": the step belongs to no arm
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    @classmethod
+    def of(cls, spans: Sequence[Event]) -> Steps:
+        def number(name: str) -> NDArray[np.int64]:
+            return np.array([-1 if (v := span.get(name)) is None else v for span in spans], dtype=np.int64)
+
+        def time(name: str) -> NDArray[np.float64]:
+            return np.array([span[name] for span in spans], dtype=np.float64)
+
+        def text(name: str) -> NDArray[np.str_]:
+            return np.array([span.get(name) or "" for span in spans], dtype=np.str_)
+
+        return cls(
+            number("step"), time("t0"), time("t1"), number("cycle"), number("segment"), text("use"), text("arm")
+        )
+
+
+@dataclass(frozen=True)
+class OpenSpan:
+    """A span that the process had entered and not left when its file ends."""
+
+    name: str
+    t: float
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One event file: one process incarnation. Times in seconds of the node's clock, or node 0's once aligned."""
+
+    name: str
+    meta: Event
+    steps: Steps
+    spans: list[Event]  # all spans but steps
+    instants: list[Event]
+    open_span: OpenSpan | None
+    first_t: float
+    last_t: float  # of the last event that is on record
+    problems: dict[str, int]  # only what occurred; keys of PROBLEMS
+
+    @property
+    def node(self) -> int:
+        return int(self.meta["node"])
+
+    @property
+    def slot(self) -> str:
+        return f"{self.node}/{self.meta['local_rank']}"
+
+    @property
+    def rank(self) -> int:
+        """-1 for a runner, which is no rank."""
+        return int(self.meta.get("rank", -1))
+
+    def named(self, name: str) -> list[Event]:
+        return [event for event in self.instants if event["name"] == name]
+
+
+# --- one file ---------------------------------------------------------------------------------------------------------
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no measured value")
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse).decode
+_NUMBER = (float, int)
+
+
+def _well_formed(event: Any) -> bool:
+    """Whether a line is an event with all that accounting relies on. Called for every line: kept free of loops."""
+    if type(event) is not dict or type(event.get("seq")) is not int:
+        return False
+    kind = event.get("kind")
+    if kind == "span":
+        timed = type(event.get("t0")) in _NUMBER and type(event.get("t1")) in _NUMBER
+        return timed and type(event.get("name")) is str and (event["name"] != "step" or type(event.get("step")) is int)
+    if kind == "begin" or kind == "instant":
+        return type(event.get("t")) in _NUMBER and type(event.get("name")) is str
+    return kind == "meta" and type(event.get("mono")) in _NUMBER
+
+
+def _parse(lines: Sequence[bytes]) -> list[Event]:
+    """The well-formed events among `lines`, in order."""
+    try:  # all lines as one array: a third faster, and right whenever it yields as many events as there are lines
+        events = _decode((b"[" + b",".join(lines) + b"]").decode())
+        if len(events) == len(lines) and all(map(_well_formed, events)):
+            return list(events)
+    except ValueError:
+        pass
+    parsed = (_parse_line(line) for line in lines)
+    return [event for event in parsed if event is not None]
+
+
+def _parse_line(line: bytes) -> Event | None:
+    try:
+        event = _decode(line.decode())
+    except ValueError:
+        return None
+    return event if _well_formed(event) else None
+
+
+def read_stream(path: Path) -> Stream | None:
+    """Read one file; None if not even its first line (the identity of the process) is readable.
+
+    Raises ValueError for an unknown event version.
+    """
+    *lines, rest = path.read_bytes().split(b"\n")
+    events = _parse(lines)
+    if not events or events[0]["kind"] != "meta":
+        return None
+    meta = events[0]
+    if meta.get("version") != EVENT_VERSION:
+        raise ValueError(
+            f"{path.name}: event version {meta.get('version')!r} is unknown, this suite reads {EVENT_VERSION}; "
+            "use the suite that wrote the result"
+        )
+    damaged = len(lines) - len(events)
+    spans = [event for event in events if event["kind"] == "span"]
+    problems = _problems(events, damaged) | ({"torn": 1} if rest else {})
+    return Stream(
+        name=path.name,
+        meta=meta,
+        steps=Steps.of([span for span in spans if span["name"] == "step"]),
+        spans=[span for span in spans if span["name"] != "step"],
+        instants=[event for event in events if event["kind"] == "instant"],
+        open_span=_open_span(events),
+        first_t=float(meta["mono"]),
+        last_t=max(map(_time, events)),  # not the last line's: an instant may be dated back
+        problems=problems,
+    )
+
+
+def _time(event: Event) -> float:
+    kind = event["kind"]
+    return float(event["t1"] if kind == "span" else event["mono"] if kind == "meta" else event["t"])
+
+
+def _open_span(events: Sequence[Event]) -> OpenSpan | None:
+    for event in reversed(events):
+        if event["kind"] == "span":
+            return None
+        if event["kind"] == "begin":
+            return OpenSpan(event["name"], float(event["t"]))
+    return None
+
+
+def _problems(events: Sequence[Event], damaged: int) -> dict[str, int]:
+    """Problems of the order of events; a damaged line explains one missing number or one missing end."""
+    seq = np.array([event["seq"] for event in events], dtype=np.int64)
+    distinct = len(np.unique(seq))
+    found = _span_problems(events)
+    found["gap"] = int(seq.max()) + 1 - distinct - damaged
+    found["doubled"] = max(found["doubled"], len(seq) - distinct)
+    found["out_of_order"] += int((np.diff(seq) < 0).sum())
+    found["unclosed"] -= damaged
+    found["damaged"] = damaged
+    return {name: found[name] for name in PROBLEMS if found[name] > 0}
+
+
+def _span_problems(events: Iterable[Event]) -> Counter[str]:
+    """Spans of one thread follow each other: begin, span, begin, span ...; instants may stand anywhere, dated back."""
+    found: Counter[str] = Counter()
+    entered: Event | None = None
+    previous: Event | None = None
+    end = -np.inf
+    for event in events:
+        kind = event["kind"]
+        if kind == "begin":
+            found["unclosed"] += entered is not None
+            found["out_of_order"] += event["t"] < end
+            entered = event
+        elif kind == "span":
+            t0, t1 = event["t0"], event["t1"]
+            found["out_of_order"] += t1 < t0
+            found["unclosed"] += entered is not None and (entered["name"] != event["name"] or entered["t"] != t0)
+            if t0 < end and previous is not None:
+                same = previous["name"] == event["name"] and previous["t0"] == t0 and previous["t1"] == t1
+                found["doubled" if same else "out_of_order" if t1 <= previous["t0"] else "overlap"] += 1
+            entered, previous, end = None, event, max(end, t1)
+    return found
+
+
+# --- clocks -----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class NodeClock:
+    """A node's monotonic clock against node 0's: offsets in seconds at one or two moments, linear between them."""
+
+    t: tuple[float, ...]  # moments of the readings, on the node's own clock, ascending
+    offset_s: tuple[float, ...]  # to be added to the node's times
+    uncertainty_s: float  # half the smallest round trip, and the drift between the readings
+
+    @classmethod
+    def of(cls, runner: Stream) -> NodeClock | None:
+        """From the runner's readings before and after the launch; None if there are none."""
+        readings = sorted(runner.named("clock"), key=lambda event: float(event["t"]))
+        if not readings:
+            return None
+        offsets = tuple(float(event["offset_s"]) for event in readings)
+        half_round_trip_s = max(float(event["uncertainty_s"]) for event in readings)
+        times = tuple(float(event["t"]) for event in readings)
+        return cls(times, offsets, half_round_trip_s + max(offsets) - min(offsets))
+
+    def align(self, t: NDArray[np.float64]) -> NDArray[np.float64]:
+        aligned: NDArray[np.float64] = t + np.interp(t, self.t, self.offset_s)
+        return aligned
+
+    def align_one(self, t: float) -> float:
+        return float(self.align(np.float64(t)))
+
+
+def _aligned(stream: Stream, clock: NodeClock | None) -> Stream:
+    """The stream in node 0's time. Sub-phases keep the node's time: only their durations are used."""
+    if clock is None or not any(clock.offset_s):
+        return stream
+
+    def moved(event: Event) -> Event:
+        return event | {name: clock.align_one(event[name]) for name in ("t", "t0", "t1", "t_begin") if name in event}
+
+    steps, open_span = stream.steps, stream.open_span
+    return replace(
+        stream,
+        steps=replace(steps, t0=clock.align(steps.t0), t1=clock.align(steps.t1)),
+        spans=[moved(span) for span in stream.spans],
+        instants=[moved(instant) for instant in stream.instants],
+        open_span=replace(open_span, t=clock.align_one(open_span.t)) if open_span else None,
+        first_t=clock.align_one(stream.first_t),
+        last_t=clock.align_one(stream.last_t),
+    )
+
+
+# --- a launch ---------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class LaunchRecord:
+    """One launch as it is on disk; all times in node 0's clock."""
+
+    launch: dict[str, Any]  # launch.json
+    workers: list[Stream] = field(default_factory=list)  # by slot, then by start
+    writers: list[Stream] = field(default_factory=list)
+    runners: list[Stream] = field(default_factory=list)
+    uncertainty_s: float | None = 0.0  # of times compared across nodes; None: a node's clock was never read
+    unreadable: list[str] = field(default_factory=list)  # files without a readable first line
+
+    @property
+    def index(self) -> int:
+        return int(self.launch["index"])
+
+    @property
+    def occasion(self) -> int:
+        return int(self.launch["occasion"])
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """(occasion, block): launches of one block are paired."""
+        return self.occasion, int(self.launch["block"])
+
+    @property
+    def kind(self) -> str:
+        return str(self.launch["kind"])
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the launch, by what its workers say; 0 if none ever said anything."""
+        return max((int(worker.meta["world_size"]) for worker in self.workers), default=0)
+
+    @property
+    def complete(self) -> bool:
+        """Every rank came to the end of the measured part."""
+        ended = {worker.slot for worker in self.workers if worker.named("measured_end")}
+        return self.world_size > 0 and len(ended) == self.world_size
+
+    def segment(self, index: int) -> dict[str, Any] | None:
+        segments: Sequence[dict[str, Any]] = self.launch["segments"]
+        return segments[index] if 0 <= index < len(segments) else None
+
+    def slots(self) -> dict[str, list[Stream]]:
+        """The incarnations of every slot, by start."""
+        found: dict[str, list[Stream]] = {}
+        for worker in self.workers:
+            found.setdefault(worker.slot, []).append(worker)
+        return found
+
+
+def read_launch(folder: Path) -> LaunchRecord:
+    """Read launch.json and events/*.jsonl of one launch. Raises ValueError (unknown version), OSError."""
+    launch = json.loads((folder / "launch.json").read_text())
+    streams: dict[Role, list[Stream]] = {"worker": [], "writer": [], "runner": []}
+    unreadable = []
+    for path in sorted((folder / "events").glob("*.jsonl")):
+        stream = read_stream(path)
+        if stream is None:
+            unreadable.append(path.name)
+        else:
+            streams[stream.meta["role"]].append(stream)
+    clocks = {runner.node: NodeClock.of(runner) for runner in streams["runner"]}
+    by_start = {
+        role: sorted((_aligned(s, clocks.get(s.node)) for s in found), key=lambda s: (s.node, s.rank, s.first_t))
+        for role, found in streams.items()
+    }
+    nodes = {stream.node for found in streams.values() for stream in found}
+    uncertainty_s = _uncertainty_s(nodes, clocks)
+    return LaunchRecord(launch, by_start["worker"], by_start["writer"], by_start["runner"], uncertainty_s, unreadable)
+
+
+def _uncertainty_s(nodes: set[int], clocks: dict[int, NodeClock | None]) -> float | None:
+    """The worst node's uncertainty; node 0 is the reference."""
+    worst = 0.0
+    for node in nodes - {0}:
+        clock = clocks.get(node)
+        if clock is None:
+            return None
+        worst = max(worst, clock.uncertainty_s)
+    return worst
+
+
+def read_launches(folder: Path) -> list[LaunchRecord]:
+    """All launches of a result's `launches` folder, by index."""
+    return sorted((read_launch(path.parent) for path in folder.glob("*/launch.json")), key=lambda record: record.index)

@@ -1,0 +1,155 @@
+"""The coordinator, on node 0: which launch is next, what it is told, when it is stopped.
+
+It works through the static list of launches in run.json. Each order goes to all runners at once; a launch ends when every
+runner has reported, and is stopped on all nodes when one of them failed or the deadline has passed.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.config import Run
+from bench.design import Launch, launch_from_json, settle_auto
+from bench.node.board import Board
+from bench.node.pilot import Pilot, deadline_s
+from bench.node.ship import last_words
+from bench.results import ResultFolder
+
+REPORT_PATIENCE_S = 90.0  # after a stop, for runners to end their processes and read back checkpoints
+
+
+class Cancelled(Exception):
+    """The run is being stopped from outside."""
+
+
+class Coordinator(threading.Thread):
+    """Runs beside the runner of node 0. `read_pilot(launch folder) -> Pilot` turns a finished pilot into figures."""
+
+    def __init__(self, board: Board, config: Run, folder: ResultFolder, read_pilot: Callable[[Path], Pilot]) -> None:
+        super().__init__(name="coordinator", daemon=True)
+        self.board = board
+        self.config = config
+        self.folder = folder
+        self.read_pilot = read_pilot
+        self.cancelled = threading.Event()
+        self.pilot: Pilot | None = None
+        self.interval: int | None = None
+
+    def run(self) -> None:
+        order = 0
+        try:
+            for launch in self._todo():
+                if self._left_out(launch):
+                    continue
+                self._carry_out(order, launch)
+                order += 1
+        except Cancelled:
+            pass
+        finally:
+            self.board.post(f"order/{order}", {"action": "end"})
+
+    def _todo(self) -> list[Launch]:
+        occasions = self.folder.read_run()["occasions"]
+        launches = [launch_from_json(record) for record in occasions[-1]["launches"]]
+        return [launch for launch in launches if not self._finished(launch)]
+
+    def _finished(self, launch: Launch) -> bool:
+        record = self.folder.read_launch(launch.index) or {}
+        done = record.get("status") == "ok"
+        if done and launch.kind == "pilot":
+            self._learn(launch)
+        return done
+
+    def _learn(self, launch: Launch) -> None:
+        self.pilot = self.read_pilot(self.folder.launch_dir(launch.index))
+        wanted = self.config.checkpoint.interval
+        self.interval = self.pilot.interval() if wanted == "auto" else int(wanted)
+
+    def _left_out(self, launch: Launch) -> bool:
+        """Record and skip a launch that the budget has no room for, or whose pilot failed."""
+        reason = None
+        if launch.kind != "pilot" and self.pilot is None:
+            reason = "the pilot launch failed"
+        elif self.pilot is not None:
+            reason = self._over_budget(self.pilot.duration_s(self._settled(launch)))
+        if reason is not None:
+            self.folder.write_launch(launch.index, launch.to_json() | {"status": "skipped", "reason": reason})
+        return reason is not None
+
+    def _over_budget(self, expected_s: float) -> str | None:
+        budget, elapsed_s = self.config.budget, time.time() - self.folder.read_run()["occasions"][-1]["started"]
+        needed_s = elapsed_s + expected_s
+        hours = needed_s * self.config.world_size / 3600
+        if budget.minutes is not None and needed_s > budget.minutes * 60:
+            return f"budget.minutes={budget.minutes} has no room for another {expected_s:.0f} s"
+        if budget.gpu_hours is not None and hours > budget.gpu_hours:
+            return f"budget.gpu_hours={budget.gpu_hours} has no room for another {expected_s:.0f} s"
+        return None
+
+    def _settled(self, launch: Launch) -> Launch:
+        if self.pilot is None:
+            return launch
+        train = self.config.train
+        return settle_auto(launch, self.interval or 1, train.steps - train.warmup_steps)
+
+    def _carry_out(self, order: int, launch: Launch) -> None:
+        launch = self._settled(launch)
+        expected_s = self.pilot.duration_s(launch) if self.pilot else None
+        record = launch.to_json() | {
+            "interval": self.interval,
+            "expected_s": expected_s,
+            "deadline_s": deadline_s(self.config, expected_s),
+            "collective_timeout_s": self.pilot.collective_timeout_s() if self.pilot else 120.0,
+            "pilot": self.pilot.to_json() if self.pilot else None,
+            "started": time.time(),
+            "status": "running",
+        }
+        self.folder.set_aside(launch.index)
+        self.folder.write_launch(launch.index, record)
+        self.board.post(f"order/{order}", {"action": "launch", "record": record})
+        outcomes = self._await(order, record["deadline_s"])
+        record |= {"status": self._status(outcomes), "ended": time.time(), "nodes": outcomes}
+        if record["status"] != "ok":
+            record["reason"] = self._reason(record["status"], launch, record["deadline_s"])
+        self.folder.write_launch(launch.index, record)
+        if launch.kind == "pilot" and record["status"] == "ok":
+            self._learn(launch)
+
+    def _await(self, order: int, limit_s: float) -> dict[str, Any]:
+        """Every runner's report, by node; stops the launch everywhere once one failed or the deadline passed."""
+        end, stopped, outcomes = time.monotonic() + limit_s, False, {}
+        waiting = set(range(self.config.num_nodes))
+        while waiting:
+            for node in sorted(waiting):
+                if self.board.has(f"ended/{order}/{node}"):
+                    outcomes[str(node)] = self.board.read(f"ended/{order}/{node}")
+                    waiting.discard(node)
+            failed = any(outcome["status"] != "ok" for outcome in outcomes.values())
+            late = time.monotonic() > end
+            if waiting and not stopped and (failed or late or self.cancelled.is_set()):
+                self.board.post(f"stop/{order}", "deadline" if late and not failed else "failed")
+                stopped, end = True, time.monotonic() + REPORT_PATIENCE_S
+            elif waiting and stopped and late:
+                outcomes |= {str(node): {"status": "lost"} for node in waiting}
+                break
+            time.sleep(0.02)
+        if self.cancelled.is_set():
+            raise Cancelled
+        return outcomes
+
+    def _status(self, outcomes: dict[str, Any]) -> str:
+        found = {outcome["status"] for outcome in outcomes.values()}
+        for status in ("interrupted", "lost", "deadline", "failed", "stopped"):
+            if status in found:
+                return status
+        return "ok"
+
+    def _reason(self, status: str, launch: Launch, limit_s: float) -> str:
+        if status == "deadline":
+            return f"ended at its deadline of {math.ceil(limit_s)} s"
+        return last_words(self.folder.launch_dir(launch.index) / "logs") or status

@@ -1,0 +1,46 @@
+"""Bringing node-local files into the result folder, about once a second, so that a lost node loses at most a second."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+LOG_TAIL_BYTES = 200_000
+
+
+class Shipper:
+    """Appends what is new in `source`'s event files to files of the same name in `target`."""
+
+    def __init__(self, source: Path, target: Path) -> None:
+        self.source = source
+        self.target = target
+        self._shipped: dict[str, int] = {}
+
+    def ship(self) -> None:
+        for path in sorted(self.source.glob("*.jsonl")):
+            done = self._shipped.get(path.name, 0)
+            if path.stat().st_size > done:
+                with open(path, "rb") as local, open(self.target / path.name, "ab") as remote:
+                    local.seek(done)
+                    shutil.copyfileobj(local, remote)
+                    self._shipped[path.name] = local.tell()
+
+
+def ship_logs(source: Path, target: Path, node: int) -> None:
+    """Copy the end of each log of this node; whole logs of long runs belong on the node."""
+    for path in sorted(source.glob("*.log")):
+        with open(path, "rb") as log:
+            log.seek(max(0, path.stat().st_size - LOG_TAIL_BYTES))
+            (target / f"node{node}-{path.name}").write_bytes(log.read())
+
+
+def last_words(folder: Path, lines: int = 1) -> str:
+    """The last telling line of the logs in `folder`: what a failed launch died of, for one line of an error."""
+    best = ""
+    for path in sorted(folder.glob("*.log")):
+        text = [line.strip() for line in path.read_text(errors="replace").splitlines() if line.strip()]
+        errors = [line for line in text if "Error" in line and not line.startswith(("warnings", "File "))]
+        if errors:
+            return " ".join(errors[-lines:])[:400]
+        best = best or (text[-1][:400] if text else "")
+    return best

@@ -1,0 +1,73 @@
+"""What a run is expected to take before anything was measured: every assumption is named and printed.
+
+Once the pilot has run, its figures replace these (bench.node.pilot). Nothing here enters a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench.config import Run
+from bench.design import Launch
+from bench.node.pilot import MIN_INTERVAL_STEPS, Pilot
+
+H100_BF16_FLOPS = 989e12  # dense, per GPU (vendor's data sheet)
+ASSUMED_MFU = 0.4
+CPU_RANK_FLOPS = 60e9  # one core of a current server, fp32
+GPU_STORE_BYTES_PER_S = 1e9  # per node, where storage.provisioned_bytes_per_s is not given
+CPU_STORE_BYTES_PER_S = 0.4e9
+STARTUP_S = {"cpu": 6.0, "cuda": 60.0}
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Seconds, bytes and GPU-hours of a whole run, with the assumptions behind them in words."""
+
+    checkpoint_bytes: int | None
+    save_s: float | None
+    seconds: float | None
+    gpu_hours: float | None
+    money: float | None
+    assumptions: list[str]
+
+
+def predict(config: Run, launches: Sequence[Launch], device: str) -> Prediction:
+    """From sizes and assumed speeds. Unknown (None) for a user's model, whose size shows only when it is built."""
+    size = config.predicted_checkpoint_bytes
+    if size is None:
+        return Prediction(None, None, None, None, None, ["a user's model is counted when it is built: see the pilot launch"])
+    step_s, step_text = _step(config, device)
+    save_s, store_text = _save(config, size, device)
+    blocking = {arm: 0.0 if arm == "none" else save_s for arm in config.checkpoint.arms}  # as if all were synchronous
+    pilot = Pilot(step_s, STARTUP_S[device], 2 * save_s + 5, blocking, blocking)
+    interval = config.checkpoint.interval if config.checkpoint.interval != "auto" else MIN_INTERVAL_STEPS
+    seconds = sum(pilot.duration_s(launch) for launch in launches)
+    hours = seconds * config.world_size / 3600
+    money = hours * config.price_per_gpu_hour if config.price_per_gpu_hour is not None else None
+    texts = [step_text, store_text, "asynchronous arms as slow as synchronous ones", f"{STARTUP_S[device]:.0f} s from launch to first step"]
+    if config.checkpoint.interval == "auto" and config.design.name == "full":
+        texts.append(f"checkpoint.interval=auto taken as {interval} steps")
+    return Prediction(size, save_s, seconds, hours, money, texts)
+
+
+def _step(config: Run, device: str) -> tuple[float, str]:
+    if config.train.step_s is not None:
+        return config.train.step_s, f"a paced step of {config.train.step_s} s"
+    tokens = config.train.batch_size * config.train.seq_len
+    flops = 6 * (config.model.parameters or 0) * tokens
+    if device == "cuda":
+        step_s = flops / (H100_BF16_FLOPS * ASSUMED_MFU)
+        return step_s, f"a step of {step_s:.2f} s ({ASSUMED_MFU:.0%} of an H100's {H100_BF16_FLOPS / 1e12:.0f} TFLOP/s)"
+    step_s = flops / CPU_RANK_FLOPS
+    return step_s, f"a step of {step_s:.2f} s ({CPU_RANK_FLOPS / 1e9:.0f} GFLOP/s a rank)"
+
+
+def _save(config: Run, size: int, device: str) -> tuple[float, str]:
+    if config.storage.provisioned_bytes_per_s is not None:
+        speed, source = config.storage.provisioned_bytes_per_s, "as provisioned"
+    elif device == "cuda":
+        speed, source = GPU_STORE_BYTES_PER_S * config.num_nodes, "1 GB/s a node; give storage.provisioned_bytes_per_s"
+    else:
+        speed, source = CPU_STORE_BYTES_PER_S, "a local disk"
+    return size / speed, f"a store of {speed / 1e9:.1f} GB/s ({source})"

@@ -1,0 +1,25 @@
+"""Recovery layers: who starts the ranks of a launch and what happens when one of them dies.
+
+One layer a file, found through this dict; adding one takes a new file, a line here and a file in conf/recovery.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from bench.errors import BadInput, near
+from bench.recovery.base import Layer
+
+LAYERS: dict[str, str] = {
+    "none": "bench.recovery.plain:Plain",
+    "torchrun": "bench.recovery.torchrun:Torchrun",
+}
+
+
+def create(name: str) -> Layer:
+    """The layer called `name`. Raises BadInput for an unknown one."""
+    if name not in LAYERS:
+        raise BadInput(f"recovery.layer: unknown layer {name!r}; {near(name, LAYERS)}")
+    module, attribute = LAYERS[name].split(":")
+    layer: Layer = getattr(import_module(module), attribute)()
+    return layer

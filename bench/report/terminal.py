@@ -1,0 +1,173 @@
+"""The terminal: the plan, where the run stands, the table of arms and the verdicts in words."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from bench.config import Run
+from bench.design import Launch
+from bench.predict import Prediction
+from bench.progress import Progress
+from bench.report.words import INTERVAL_NAMES, MISSING, digits, duration, percent, seconds, size, span
+from bench.schema import Arm, Figure, Summary
+
+LINE_EVERY_S = 15.0  # progress lines where there is no terminal to redraw
+MARK = {"holds": "holds", "does_not_hold": "does not hold", "not_decided": "not decided", "not_measured": "not measured"}
+STYLE = {"holds": "bold green", "does_not_hold": "bold", "not_decided": "yellow", "not_measured": "dim"}
+LEVEL = {"invalid": "bold red", "warn": "yellow", "note": "dim"}
+
+
+class Terminal:
+    """Writes to standard output; redraws one line of progress on a terminal, prints plain lines elsewhere."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(highlight=False, soft_wrap=False)
+        self._live: Live | None = None
+        self._last_line = 0.0
+
+    def say(self, text: str = "", style: str = "") -> None:
+        self.console.print(Text(text, style=style), soft_wrap=True)
+
+    # --- before
+    def plan(self, config: Run, launches: Sequence[Launch], expected: Prediction, commands: Sequence[list[str]], dry: bool) -> None:
+        where = f"{config.num_nodes} node{'s' * (config.num_nodes > 1)} x {config.ranks_per_node} ranks on {config.device}"
+        self.say(f"{config.scenario}: {config.about}", "bold")
+        stamp = "  REHEARSAL: emulated nodes, never cluster figures" if config.cluster.name == "emulated" else ""
+        self.say(f"  {config.design.name} design, {where}, model {config.model.name}{stamp}")
+        self.say(f"  checkpoint {size(expected.checkpoint_bytes)} over {config.world_size} ranks; arms: {', '.join(config.checkpoint.arms)}")
+        self.say(f"  {len(launches)} launches; expected {duration(expected.seconds)}, {self._hours(config, expected)}")
+        if dry:
+            self._dry(launches, expected, commands)
+
+    def _hours(self, config: Run, expected: Prediction) -> str:
+        if expected.gpu_hours is None:
+            return "GPU-hours unknown"
+        unit = "GPU-hours" if config.device == "cuda" else "slot-hours"
+        money = f", {digits(expected.money)} in your currency" if expected.money is not None else ""
+        budget = f"; the budget ends it after {config.budget.minutes:g} minutes" if config.budget.minutes else ""
+        return f"{digits(expected.gpu_hours)} {unit}{money}{budget}"
+
+    def _dry(self, launches: Sequence[Launch], expected: Prediction, commands: Sequence[list[str]]) -> None:
+        self.say("\nlaunches", "bold")
+        for launch in launches:
+            saves = sum(segment.saves for segment in launch.segments)
+            self.say(f"  {launch.index:3}  {launch.kind:9} {', '.join(launch.arms)}  ({saves or 'auto'} saves)")
+        self.say("\nassumed, until the pilot launch has measured it", "bold")
+        for assumption in expected.assumptions:
+            self.say(f"  {assumption}")
+        self.say("\ncommands", "bold")
+        for command in commands:
+            self.say(f"  {shlex.join(command)}")
+        self.say("\nNothing was started (dry_run=true).")
+
+    # --- while it runs
+    def progress(self, progress: Progress) -> None:
+        text = f"launch {progress.number} of {progress.of} ({progress.kind})"
+        if progress.arm is None:
+            text += ", starting"
+        else:
+            cycle = f", cycle {progress.cycle} of {progress.cycles}" if progress.cycle is not None else ""
+            rate = f", {digits(progress.steps_per_s)} steps/s" if progress.steps_per_s else ""
+            text += f", {progress.arm}{cycle}, {progress.saves} saves{rate}"
+        text += f", about {duration(progress.left_s)} left" if progress.left_s is not None else ""
+        if self.console.is_terminal:
+            self._redraw(text)
+        elif time.monotonic() - self._last_line > LINE_EVERY_S:
+            self._last_line = time.monotonic()
+            self.say(text)
+
+    def _redraw(self, text: str) -> None:
+        if self._live is None:
+            self._live = Live(console=self.console, transient=True, refresh_per_second=4)
+            self._live.start()
+        self._live.update(Text(text, style="cyan"))
+
+    def _still(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def launch_ended(self, record: dict[str, Any], of: int) -> None:
+        self._still()
+        took = f", {duration(record['ended'] - record['started'])}" if "ended" in record else ""
+        reason = f": {record['reason']}" if record.get("reason") else ""
+        style = "" if record["status"] == "ok" else "yellow"
+        self.say(f"launch {record['index']} ({record['kind']}) {record['status']}{took}{reason}", style)
+
+    def provisional(self, summary: Summary) -> None:
+        """One line after each launch; intervals are still wide."""
+        shares = [f"{arm.name} {percent(arm.share.median)} [{span(arm.share)}]" for arm in summary.arms if arm.share and arm.name != "none"]
+        if shares:
+            n = min(arm.share.n for arm in summary.arms if arm.share)
+            self.say(f"  so far, {n} saves an arm: {'; '.join(shares)} of the period", "dim")
+
+    # --- the result
+    def result(self, summary: Summary, folder: Path) -> None:
+        self._still()
+        self.say()
+        if summary.rehearsal:
+            self.say("REHEARSAL on emulated nodes: these are not figures of a cluster.", "bold yellow")
+        self._arms(summary)
+        self._verdicts(summary)
+        self._checks(summary)
+        self.say(f"\nresult: {folder}")
+
+    def _arms(self, summary: Summary) -> None:
+        if not any(arm.blocking_s for arm in summary.arms):
+            self.say("no save was measured", "yellow")
+            return
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, title="What a checkpoint costs", title_justify="left", title_style="bold")
+        for name in ("arm", "share K/P", "visible S/P", "cost K", "blocking S", "hidden K-S", "durable L", "write", "40 % below"):
+            table.add_column(name, justify="left" if name == "arm" else "right")
+        for arm in summary.arms:
+            table.add_row(*self._row(arm))
+        self.console.print(table)
+        self.say(self._legend(summary), "dim")
+
+    def _row(self, arm: Arm) -> list[str]:
+        def cell(figure: Figure | None, form: Any) -> str:
+            return MISSING if figure is None else f"{form(figure.median)}\n[{form(figure.low)}, {form(figure.high)}]"
+
+        ceiling = f"\n{percent(arm.storage_ceiling_share)} of probe" if arm.storage_ceiling_share is not None else ""
+        write = f"{size(arm.write_bytes_per_s.median)}/s{ceiling}" if arm.write_bytes_per_s else MISSING
+        name = f"{arm.name}{' (saturated)' if arm.saturated else ''}\n{arm.cycles} saves, {size(arm.written_bytes)}"
+        figures = ((arm.share, percent), (arm.stall_share, percent), (arm.cost_s, seconds), (arm.blocking_s, seconds), (arm.hidden_s, seconds), (arm.durable_s, seconds))
+        return [name, *(cell(figure, form) for figure, form in figures), write, seconds(arm.period_at_40_s)]
+
+    def _legend(self, summary: Summary) -> str:
+        kinds = {arm.share.interval for arm in summary.arms if arm.share}
+        periods = sorted({round(arm.period_s, 3) for arm in summary.arms if arm.period_s is not None})
+        launches = max((arm.launches for arm in summary.arms), default=0)
+        period = f"period P {seconds(periods[0])}" + (f" to {seconds(periods[-1])}" if len(periods) > 1 else "") if periods else "period unknown"
+        step = next((arm.step_s for arm in summary.arms if arm.step_s), None)
+        probe = f"; storage probe {size(summary.probe_bytes_per_s.median)}/s" if summary.probe_bytes_per_s else ""
+        interval = " / ".join(INTERVAL_NAMES[kind] for kind in sorted(kinds))
+        return f"{period}; step {seconds(step.median if step else None)}; medians [{interval}] over {launches} launches of one occasion{probe}; definitions: METHOD.md"
+
+    def _verdicts(self, summary: Summary) -> None:
+        self.say("\nVerdicts", "bold")
+        for verdict in summary.verdicts:
+            line = Text("  ")
+            line.append(f"{verdict.claim}: {MARK[verdict.outcome]}. ", STYLE[verdict.outcome])
+            line.append(verdict.text)
+            self.console.print(line, soft_wrap=True)
+
+    def _checks(self, summary: Summary) -> None:
+        doubts = [check for check in summary.checks if check.level in LEVEL]
+        counted = sum(check.level == "ok" for check in summary.checks)
+        self.say(f"\nstatus: {summary.status}{' (interrupted: partial result)' if summary.interrupted else ''}; {counted} checks passed", "bold")
+        for check in sorted(doubts, key=lambda check: list(LEVEL).index(check.level)):
+            line = Text("  ")
+            line.append(f"{check.level}: ", LEVEL[check.level])
+            line.append(f"{check.name}: {check.reason}{f'. {check.remedy}' if check.remedy else ''}")
+            self.console.print(line, soft_wrap=True)

@@ -1,0 +1,162 @@
+"""Starting, watching, ending and reaping the processes of a launch.
+
+A supervisor adopts every orphan below it (a Linux child subreaper), so it can end a launch completely whatever sessions
+and process groups the launch's processes moved themselves into. It only ever signals its own descendants, or processes
+whose pid, start time and trial token all match a record.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.record import process_start_ticks
+
+TOKEN = "BENCH_TRIAL_TOKEN"  # environment variable that marks every process of a run
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of orphaned descendants. Raises OSError where the kernel refuses."""
+    if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def die_with_parent(signum: int = signal.SIGKILL) -> None:
+    """Ask the kernel to signal this process when its parent ends, so that nothing outlives a killed supervisor."""
+    _libc.prctl(_PR_SET_PDEATHSIG, int(signum), 0, 0, 0)
+
+
+def parents() -> dict[int, int]:
+    """pid -> parent pid of every process that can be seen."""
+    tree = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                tree[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except (OSError, IndexError):
+                continue  # it ended while we looked
+    return tree
+
+
+def descendants(root: int) -> list[int]:
+    """Pids of all processes below `root`, nearest first."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in parents().items():
+        children.setdefault(parent, []).append(pid)
+    found, queue = [], list(children.get(root, []))
+    while queue:
+        pid = queue.pop(0)
+        found.append(pid)
+        queue.extend(children.get(pid, []))
+    return found
+
+
+def with_token(token: str) -> list[int]:
+    """Pids of processes that carry the trial token (their environment must be readable to us)."""
+    needle = f"{TOKEN}={token}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if needle in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def end_recorded(pid: int, start_ticks: int, token: str, signum: int = signal.SIGKILL) -> bool:
+    """Signal a process only if pid, start time and token match what was recorded. False: it is not that process."""
+    try:
+        if process_start_ticks(pid) != start_ticks or pid not in with_token(token):
+            return False
+        os.kill(pid, signum)
+    except (OSError, ProcessLookupError):
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a process ended: `code` is the exit status, or minus the signal that killed it."""
+
+    pid: int
+    code: int
+
+
+class Supervisor:
+    """Owns the processes that it starts, and adopts what they leave behind."""
+
+    def __init__(self) -> None:
+        adopt_orphans()
+        self._started: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start(self, command: Sequence[str], env: Mapping[str, str], log: Path, cwd: Path | None = None) -> int:
+        """Start a process in its own session with its output in `log`; returns its pid."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "ab") as output:
+            process = subprocess.Popen(
+                list(command),
+                env=dict(env),
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._started[process.pid] = process
+        return process.pid
+
+    def reap(self) -> list[Exit]:
+        """Collect the processes that have ended since the last call, adopted orphans included. Never blocks."""
+        ended = []
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            code = os.waitstatus_to_exitcode(status)
+            process = self._started.pop(pid, None)
+            if process is not None:
+                process.returncode = code  # Popen must not wait for a pid that is gone and may be reused
+            ended.append(Exit(pid, code))
+        return ended
+
+    def wait(self, pids: Sequence[int], deadline_s: float) -> dict[int, int]:
+        """Exit codes of `pids`; those still running after `deadline_s` are missing from the answer."""
+        waiting, codes, end = set(pids), {}, time.monotonic() + deadline_s
+        while waiting and time.monotonic() < end:
+            for ended in self.reap():
+                if ended.pid in waiting:
+                    codes[ended.pid] = ended.code
+                    waiting.discard(ended.pid)
+            if waiting:
+                time.sleep(0.01)
+        return codes
+
+    def end_all(self, deadline_s: float = 20.0, signum: int = signal.SIGKILL) -> list[int]:
+        """Kill every descendant until none is left. Returns pids that could not be killed (uninterruptible sleep)."""
+        end = time.monotonic() + deadline_s
+        while True:
+            left = descendants(os.getpid())
+            for pid in left:
+                try:
+                    os.kill(pid, signum)
+                except ProcessLookupError:
+                    pass
+            self.reap()
+            left = descendants(os.getpid())
+            if not left or time.monotonic() > end:
+                return left
+            time.sleep(0.01)

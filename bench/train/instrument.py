@@ -1,0 +1,53 @@
+"""The two visible fences around whatever is timed on a rank."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.record import Recorder
+
+
+class Instrument:
+    """Times spans of the training thread. On CUDA each end of a span synchronises the device, else work still queued on
+    it would be charged to whoever comes next; the wait is part of the instrument's own cost."""
+
+    def __init__(self, recorder: Recorder, device: torch.device) -> None:
+        self.recorder = recorder
+        self.device = device
+
+    @contextmanager
+    def span(self, name: str, **attributes: Any) -> Iterator[dict[str, Any]]:
+        self.fence()
+        with self.recorder.span(name, **attributes) as record:
+            yield record
+            self.fence()
+
+    def fence(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def instant(self, name: str, **attributes: Any) -> None:
+        self.recorder.instant(name, **attributes)
+
+
+def dirty_bytes() -> int | None:
+    """Bytes of this host's memory that wait to be written to storage (about 50 microseconds)."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    kilobytes = [int(line.split()[1]) for line in lines if line.startswith(("Dirty:", "Writeback:"))]
+    return sum(kilobytes) * 1024 if kilobytes else None
+
+
+def wait_until(t: float) -> None:
+    """Sleep, then spin the last millisecond: paced steps end within microseconds of `t` (monotonic seconds)."""
+    while (left := t - time.monotonic()) > 0:
+        if left > 0.001:
+            time.sleep(left - 0.001)

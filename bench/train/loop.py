@@ -1,0 +1,169 @@
+"""The experiment itself: steps, saves, and nothing else between them.
+
+`run` reads as a launch is described: its segments one after the other, then, where asked, one more save per arm whose
+content a separate process compares. What is timed stands inside `with self.instrument.span(...)`.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections import Counter
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from bench.checkpoint.base import Strategy
+from bench.checkpoint.trees import tree_digest
+from bench.config import Run
+from bench.design import Launch, Segment
+from bench.record import clock
+from bench.train.data import Source
+from bench.train.instrument import Instrument, dirty_bytes, wait_until
+from bench.train.state import TrainState
+
+VERIFY_STEPS = 3  # steps that change the parameters while the verified save is being written
+
+
+def run(trainer: Trainer, launch: Launch) -> None:
+    first = Segment(launch.segments[0].arm, -1, False)
+    for _ in range(trainer.config.train.warmup_steps):
+        trainer.step("warm", first, -1)
+    for index, segment in enumerate(launch.segments):
+        if segment.interval is None:
+            trainer.one_save(segment, index)
+        else:
+            trainer.saves_at_interval(segment, index)
+    trainer.end_of_measurement(launch)
+    if launch.verify:
+        for arm in launch.arms:
+            trainer.verify(arm)
+
+
+class Trainer:
+    """One rank's part of a launch. Every method is collective: all ranks call the same ones in the same order."""
+
+    def __init__(
+        self, config: Run, state: TrainState, data: Source, arms: dict[str, Strategy], instrument: Instrument
+    ) -> None:
+        self.config = config
+        self.state = state
+        self.data = data
+        self.arms = arms
+        self.instrument = instrument
+        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+        self.first_of_node = int(os.environ.get("LOCAL_RANK", "0")) == 0  # reads what concerns the whole host
+        self.saves: Counter[str] = Counter()
+        self.in_flight: str | None = None  # the arm whose write may still run on this rank
+        self._status = torch.zeros(2, device=instrument.device)
+
+    # --- segments
+    def one_save(self, segment: Segment, index: int) -> None:
+        """Quick design: control steps, one save, steps until it is durable on all ranks, and the machine is calm."""
+        for _ in range(segment.control_steps):
+            self.step("control" if segment.measured else "warm", segment, index)
+        self.save(segment, index)
+        self.steps_until_durable(segment, index)
+
+    def saves_at_interval(self, segment: Segment, index: int) -> None:
+        """Full design and pilot: a save after every `interval` steps, as a job does it."""
+        for _ in range(segment.saves):
+            for _ in range(segment.interval or 1):
+                self.step("plain", segment, index)
+            self.save(segment, index)
+        if segment.after_steps:
+            self.steps_until_durable(segment, index)
+
+    def steps_until_durable(self, segment: Segment, index: int) -> None:
+        steps, busy = 0, True
+        while busy or steps < segment.after_steps:
+            busy = self.step("after", segment, index)
+            steps += 1
+        gc.collect(1)
+        for _ in range(segment.settle_steps):
+            self.step("settle", segment, index)
+
+    def end_of_measurement(self, launch: Launch) -> None:
+        for arm in launch.arms:
+            if self.in_flight == arm:
+                with self.instrument.span("drain", arm=arm):
+                    self.arms[arm].drain()
+                self.in_flight = None
+        self.instrument.instant("measured_end")
+
+    def verify(self, arm: str) -> None:
+        """A save whose digest is taken at the call, while training goes on: the content must be that of the call."""
+        self.instrument.instant("verify_save", arm=arm, step=self.state.step, digest=tree_digest(self.state.tree()))
+        segment = Segment(arm, -1, False)
+        self.save(segment, -1)
+        for _ in range(VERIFY_STEPS):
+            self.step("settle", segment, -1)
+        self.arms[arm].drain()
+        self.in_flight = None
+
+    # --- what they are made of
+    def step(self, use: str, segment: Segment, index: int) -> bool:
+        """One optimizer step on all ranks. Returns whether some rank still had a write in flight when it began."""
+        busy = self.poll()
+        config = self.config.train
+        with self.instrument.span(
+            "step", step=self.state.step + 1, arm=segment.arm, cycle=segment.cycle, use=use, segment=index
+        ) as record:
+            start = clock()
+            batch = self.data.batch(
+                self.state.position, self.rank, self.world_size, config.batch_size, config.seq_len
+            )
+            loss = self.state.train_step(*batch) if config.compute == "real" else self.paced(start)
+            self._status[0], self._status[1] = loss, float(busy)
+            dist.all_reduce(self._status)  # the job's loss, and whether anybody is still writing, in one collective
+            loss_sum, writers = self._status.tolist()
+            record["loss"] = round(loss_sum / self.world_size, 5)
+        return writers > 0
+
+    def paced(self, start: float) -> torch.Tensor:
+        """A step of known length that computes nothing. A synthetic strategy may stretch it while it "writes"."""
+        stretch = self.arms[self.in_flight].slowdown if self.in_flight else 1.0
+        self.state.skip_step(self.config.train.batch_size * self.world_size)
+        wait_until(start + (self.config.train.step_s or 0.0) * stretch)
+        return torch.zeros(())
+
+    def poll(self) -> bool:
+        """Let the strategy look after its write; True while one is in flight on this rank."""
+        if self.in_flight is None:
+            return False
+        with self.instrument.span("poll", arm=self.in_flight):
+            done = self.arms[self.in_flight].poll()
+        if done:
+            self.in_flight = None
+        return not done
+
+    def save(self, segment: Segment, index: int) -> None:
+        arm, number = segment.arm, self.saves[segment.arm]
+        strategy = self.arms[arm]
+        with self.instrument.span("arrive", arm=arm, save=number):
+            self.barrier()
+        with self.instrument.span("save", **self._about(segment, index, number)) as record:
+            start = clock()
+            tree = self.state.tree()
+            built = ["plan", start, clock()]
+            record["phases"] = [built, *strategy.save(self.state.step, tree, number)]
+        if self.first_of_node:
+            self.instrument.instant("dirty", arm=arm, save=number, dirty_bytes=dirty_bytes())
+        with self.instrument.span("peers", arm=arm, save=number):
+            self.barrier()
+        self.saves[arm] += 1
+        self.in_flight = arm if strategy.background else None
+
+    def _about(self, segment: Segment, index: int, number: int) -> dict[str, Any]:
+        return {
+            "arm": segment.arm,
+            "save": number,
+            "cycle": segment.cycle,
+            "step": self.state.step,
+            "segment": index,
+            "measured": segment.measured and number >= self.config.design.warmup_saves,
+        }
+
+    def barrier(self) -> None:
+        dist.barrier(device_ids=[self.instrument.device.index] if self.instrument.device.type == "cuda" else None)

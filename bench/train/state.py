@@ -1,0 +1,239 @@
+"""The training state of one rank: everything that an exact resume needs, and the step that changes it."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from bench.config import Run, Train
+from bench.train.data import mix
+from bench.train.model import Decoder, build_model, loss
+from bench.train.sharding import shard
+
+Tree = dict[str, Any]
+
+LEAST_LR_SHARE = 0.1  # the cosine ends at a tenth of the peak and stays there
+
+
+class StateMismatch(RuntimeError):
+    """A tree does not fit this state: other names, shapes or dtypes. Nothing was changed."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Learning rate: linear warm-up to the peak, then half a cosine down to a tenth of it at `total_steps`."""
+
+    peak_lr: float
+    warmup_steps: int
+    total_steps: int
+
+    def lr(self, step: int) -> float:
+        """Of the update that follows `step` finished ones."""
+        if step < self.warmup_steps:
+            return self.peak_lr * (step + 1) / self.warmup_steps
+        decay_steps = max(1, self.total_steps - self.warmup_steps)
+        progress = min(1.0, (step - self.warmup_steps) / decay_steps)
+        cosine = 0.5 * (1.0 + math.cos(math.pi * progress))
+        return self.peak_lr * (LEAST_LR_SHARE + (1.0 - LEAST_LR_SHARE) * cosine)
+
+
+class TrainState:
+    """Model, optimizer, schedule, random state, and how far training is: `step` updates made, `position` samples seen.
+
+    `position` counts over all ranks. All methods that compute are collective.
+    """
+
+    def __init__(self, model: nn.Module, config: Train, device: torch.device) -> None:
+        self.model = model
+        self.device = device
+        self.clip_norm = config.clip_norm
+        self.schedule = Schedule(config.lr, config.lr_warmup_steps, config.steps)
+        self.parameters = dict(model.named_parameters())
+        self.optimizer = make_optimizer([p for p in self.parameters.values() if p.requires_grad], config)
+        self.step = 0
+        self.position = 0
+        self._stable = False  # whether tensors have found the storage that they keep; see tensors()
+        self._tensors: Tree | None = None
+
+    def train_step(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """One update from this rank's batch, each [B, T] int64. Returns the local loss [] without synchronising the device."""
+        inputs, targets = inputs.to(self.device, non_blocking=True), targets.to(self.device, non_blocking=True)
+        local_loss = loss(logits_of(self.model(inputs)), targets)
+        local_loss.backward()
+        clip_gradients(self.parameters.values(), self.clip_norm)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.schedule.lr(self.step)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self._stable = True
+        self.skip_step(inputs.shape[0] * dist.get_world_size())
+        return local_loss.detach()
+
+    def skip_step(self, samples: int) -> None:
+        """Count a step of `samples` samples (over all ranks) without computing it."""
+        self.step += 1
+        self.position += samples
+
+    # --- what a checkpoint holds
+    def tree(self) -> Tree:
+        """Everything that an exact resume needs, as a nested dict.
+
+        Tensors of model and optimizer alias the live ones (DTensors); random states are copies, under a name of their
+        rank, because formats that keep one copy of equal names would hand every rank the state of one.
+        """
+        return {
+            **self.tensors(),
+            "schedule": asdict(self.schedule),
+            "step": self.step,
+            "position": self.position,
+            "rng": {f"rank_{dist.get_rank()}": rng_state(self.device)},
+        }
+
+    def tensors(self) -> Tree:
+        """The part of the tree that aliases: {"model": {name: tensor}, "optimizer": {name: {moment: tensor}}}.
+
+        Kept between calls, because detaching costs more than all the rest of tree(). FSDP2 may move uneven shards to
+        padded storage until the first forward; before that, nothing is kept.
+        """
+        if self._tensors is None or not self._stable:
+            self._tensors = {"model": self._model_tensors(), "optimizer": self._optimizer_tensors()}
+        model, optimizer = self._tensors["model"], self._tensors["optimizer"]
+        return {"model": dict(model), "optimizer": {name: dict(moments) for name, moments in optimizer.items()}}
+
+    def _model_tensors(self) -> dict[str, Tensor]:
+        parameters = {name: parameter.detach() for name, parameter in self.parameters.items()}
+        persistent = self.model.state_dict().keys()
+        buffers = {name: buffer for name, buffer in self.model.named_buffers() if name in persistent}
+        return parameters | buffers
+
+    def _optimizer_tensors(self) -> dict[str, dict[str, Tensor]]:
+        state = self.optimizer.state
+        return {name: dict(state[parameter]) for name, parameter in self.parameters.items() if parameter in state}
+
+    @torch.no_grad()
+    def restore(self, tree: Tree) -> None:
+        """Take over a tree of local tensors or DTensors, in place and bit by bit; StateMismatch changes nothing.
+
+        Written for the world size at which the tree was made; at another one, whole DTensors of this mesh fit too, and a
+        rank whose random state the tree lacks keeps its own.
+        """
+        if missing := {"model", "optimizer", "schedule", "step", "position", "rng"} - tree.keys():
+            raise StateMismatch(f"the tree lacks {sorted(missing)}")
+        pairs = list(paired(self.tensors(), {name: tree[name] for name in ("model", "optimizer")}))
+        schedule = Schedule(**tree["schedule"])
+        for mine, saved in pairs:
+            mine.copy_(saved)
+        self.schedule = schedule
+        self.step, self.position = int(tree["step"]), int(tree["position"])
+        own_rng = tree["rng"].get(f"rank_{dist.get_rank()}")
+        if own_rng is not None:
+            set_rng_state(own_rng, self.device)
+
+
+def build_state(config: Run, device: torch.device) -> TrainState:
+    """The sharded state at step 0 on `device`; the process group exists already. Seeds this process's random numbers.
+
+    The own decoder comes into being shard by shard, so a rank never holds the whole model. A user's module initialises
+    itself as it likes, whole and from the same seed on every rank, and is cut afterwards: it must fit into one device.
+    """
+    dtype = torch.bfloat16 if config.train.param_dtype == "bfloat16" else torch.float32
+    torch.manual_seed(config.seed)
+    with torch.device(device if config.model.target else "meta"):
+        model = build_model(config.model).to(dtype)
+    shard(model, config.train, device)
+    if isinstance(model, Decoder):
+        model.to_empty(device=device)
+        model.init_weights(config.seed)
+    seed_rank(mix(config.seed + mix(dist.get_rank())) >> 1)
+    return TrainState(model, config.train, device)
+
+
+def seed_rank(seed: int) -> None:
+    """Seed what a model may draw from while it trains (dropout): other numbers on every rank."""
+    torch.manual_seed(seed)  # CPU and all CUDA devices
+    random.seed(seed)
+
+
+def make_optimizer(parameters: list[nn.Parameter], config: Train) -> torch.optim.AdamW:
+    """AdamW whose state exists already, as zeros: the first step and the first checkpoint are like all others.
+
+    Matrices decay, vectors (norms, biases) do not.
+    """
+    groups = [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW([g for g in groups if g["params"]], lr=0.0, betas=(0.9, 0.95), fused=True)
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()  # with lr 0 and no gradients it changes nothing and creates the state
+    optimizer.zero_grad(set_to_none=True)
+    for state in optimizer.state.values():
+        state["step"].zero_()
+    return optimizer
+
+
+@torch.no_grad()
+def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> None:
+    """Scale gradients so that their norm over all ranks is at most `max_norm`; one small all-reduce, no device synchronisation.
+
+    Done on the local shards: torch.nn.utils.clip_grad_norm_ on DTensors gives the same and pays their dispatch per tensor.
+    """
+    grads = [local(parameter.grad) for parameter in parameters if parameter.grad is not None]
+    norms = torch._foreach_norm(grads, dtype=torch.float32)
+    squares = torch.stack(norms).square().sum()
+    dist.all_reduce(squares)
+    scale = (max_norm / (squares.sqrt() + 1e-6)).clamp(max=1.0)
+    torch._foreach_mul_(grads, scale)
+
+
+def logits_of(output: Any) -> Tensor:
+    """A user's model may wrap its logits [B, T, V] in a record, as Transformers does."""
+    return output if isinstance(output, Tensor) else output.logits
+
+
+def rng_state(device: torch.device) -> dict[str, Any]:
+    """States of the generators that a model may draw from: PyTorch's on CPU and device, Python's `random`."""
+    _, words, gauss_next = random.getstate()
+    state = {
+        "torch_cpu": torch.get_rng_state(),
+        "python": torch.tensor(words, dtype=torch.int64),
+        "python_gauss_next": gauss_next,  # the second half of a pair that random.gauss() has drawn, or None
+    }
+    if device.type == "cuda":
+        state["torch_cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_rng_state(state: dict[str, Any], device: torch.device) -> None:
+    torch.set_rng_state(state["torch_cpu"].cpu())
+    random.setstate((random.getstate()[0], tuple(state["python"].tolist()), state["python_gauss_next"]))
+    if device.type == "cuda" and "torch_cuda" in state:
+        torch.cuda.set_rng_state(state["torch_cuda"].cpu(), device)
+
+
+def paired(mine: Tree, saved: Tree, path: str = "") -> Iterator[tuple[Tensor, Tensor]]:
+    """Local tensors of two trees side by side; StateMismatch where names, shapes or dtypes differ."""
+    if mine.keys() != saved.keys():
+        raise StateMismatch(f"{path or 'tree'}: names differ in {sorted(mine.keys() ^ saved.keys())}")
+    for name, here in mine.items():
+        there, where = saved[name], f"{path}/{name}"
+        if isinstance(here, dict):
+            yield from paired(here, there, where)
+            continue
+        here, there = local(here), local(there)
+        if (here.shape, here.dtype) != (there.shape, there.dtype):
+            raise StateMismatch(f"{where}: {there.dtype} {tuple(there.shape)} in the tree, {here.dtype} {tuple(here.shape)} here")
+        yield here, there
+
+
+def local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
