@@ -11,6 +11,9 @@ import re
 import shutil
 import socket
 import subprocess
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -21,18 +24,28 @@ _PACKAGES = {"torch": "torch", "nvidia_resiliency_ext": "nvidia-resiliency-ext",
 _RECORDED_PREFIXES = ("NCCL_", "TORCH_", "PYTORCH_", "GLOO_", "OMP_", "MKL_", "OPENBLAS_", "CUDA_", "MALLOC_", "FI_")
 
 
-def gpus() -> list[dict[str, Any]]:
-    """Name, memory (bytes), power limit (W), maximum SM clock (MHz), ECC of every GPU; empty without NVML."""
-    import pynvml
-
+@contextmanager
+def _nvml() -> Iterator[Any]:
+    """The NVML module, initialised; None where there is no driver."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of the deprecated package pynvml, which NVRx 0.4.1 brings along
+        import pynvml
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
-        return []
+        yield None
+        return
     try:
-        return [_gpu(pynvml, pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(pynvml.nvmlDeviceGetCount())]
+        yield pynvml
     finally:
         pynvml.nvmlShutdown()
+
+
+def gpus() -> list[dict[str, Any]]:
+    """Name, memory (bytes), power limit (W), maximum SM clock (MHz), ECC of every GPU; empty without NVML."""
+    with _nvml() as nvml:
+        count = nvml.nvmlDeviceGetCount() if nvml else 0
+        return [_gpu(nvml, nvml.nvmlDeviceGetHandleByIndex(i)) for i in range(count)]
 
 
 def _gpu(nvml: Any, handle: Any) -> dict[str, Any]:
@@ -54,15 +67,8 @@ def _gpu(nvml: Any, handle: Any) -> dict[str, Any]:
 
 
 def driver_version() -> str | None:
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    except pynvml.NVMLError:
-        return None
-
-
+    with _nvml() as nvml:
+        return str(nvml.nvmlSystemGetDriverVersion()) if nvml else None
 
 
 def versions() -> dict[str, str | None]:

@@ -54,6 +54,7 @@ class Strategy(ABC):
 
     name: str = ""
     background = False  # True: save() returns before the data are durable
+    keeps_checkpoints = True  # False: there is nothing on disk to read back
     slowdown = 1.0  # how many times longer paced steps take during a write (calibration only)
 
     def __init__(self, context: Context) -> None:

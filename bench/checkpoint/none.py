@@ -9,6 +9,7 @@ class NoCheckpoint(Strategy):
     """Saves nothing and returns at once."""
 
     name = "none"
+    keeps_checkpoints = False
 
     def _save(self, step: int, tree: Tree, save: int) -> None:
         return None

@@ -2,6 +2,7 @@
 
 Options (seconds): `block_s`: how long save() blocks (S). `durable_s`: from the call until the write counts as durable (L).
 `poll_s`: how long each poll blocks while the write is in flight (0): a known cost that save() does not show.
+`slowdown`: how many times longer paced steps take while the write is in flight (1), the same in another place.
 """
 
 from __future__ import annotations
@@ -25,15 +26,17 @@ class _Write:
 
 class Synthetic(Strategy):
     name = "synthetic"
+    keeps_checkpoints = False
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        known = {"block_s", "durable_s", "poll_s"}
+        known = {"block_s", "durable_s", "poll_s", "slowdown"}
         options = {name: float(value) for name, value in context.options.items() if name in known}
         if not {"block_s", "durable_s"} <= options.keys() or any(value < 0 for value in options.values()):
             raise BadInput(f"checkpoint.synthetic: needs block_s and durable_s, 0 or more seconds each, got {context.options}")
         self.block_s, self.durable_s = options["block_s"], options["durable_s"]
         self.poll_s = options.get("poll_s", 0.0)
+        self.slowdown = options.get("slowdown", 1.0)
         self.background = self.durable_s > self.block_s
         self._in_flight: _Write | None = None
 

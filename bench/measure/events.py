@@ -53,9 +53,7 @@ class Steps:
         def text(name: str) -> NDArray[np.str_]:
             return np.array([span.get(name) or "" for span in spans], dtype=np.str_)
 
-        return cls(
-            number("step"), time("t0"), time("t1"), number("cycle"), number("segment"), text("use"), text("arm")
-        )
+        return cls(number("step"), time("t0"), time("t1"), number("cycle"), number("segment"), text("use"), text("arm"))
 
 
 @dataclass(frozen=True)

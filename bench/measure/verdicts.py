@@ -36,7 +36,9 @@ def sync_share_40(arm: Arm | None, period: Period) -> Verdict:
     """Does saving synchronously cost 40 % of the run or more? On the share by K. `arm`: sync_local."""
     outcome = _outcome(arm.share if arm else None, SYNC_SHARE)
     if arm is None or arm.share is None:
-        return Verdict("sync_share_40", _SYNC_PUBLISHED, None, outcome, f"{_not_measured('sync_local', arm)} {_limit(arm)}")
+        return Verdict(
+            "sync_share_40", _SYNC_PUBLISHED, None, outcome, f"{_not_measured('sync_local', arm)} {_limit(arm)}"
+        )
     measured = _percent(arm.share)
     text = f"At {_period(period, arm)} saving with sync_local costs {measured} of the time; 40 % or more {_WORDS[outcome]}. "
     return Verdict("sync_share_40", _SYNC_PUBLISHED, measured, outcome, text + _limit(arm))

@@ -215,17 +215,21 @@ class LaunchRunner:
 
     def _verify(self) -> None:
         """Read back, in a process of its own, the shards that this node's ranks wrote, and record their digests."""
-        for arm, step in sorted(self._saves_to_verify()):
-            out = self.dir / f"verify-{arm}.json"
-            command = [sys.executable, "-m", "bench.checkpoint.verify", str(self.checkpoint_dir / arm), str(step), str(out)]
-            pid = self.node.supervisor.start(command, self.environment(), self.logs_dir / f"verify-{arm}.log")
-            self.node.supervisor.wait([pid], VERIFY_PATIENCE_S)
-            self.node.supervisor.end_all()
+        saves = sorted(self._saves_to_verify())
+        outs = {save: self.dir / f"verify-{save[0]}.json" for save in saves}
+        pids = [self._start_verifying(arm, step, outs[arm, step]) for arm, step in saves]
+        self.node.supervisor.wait(pids, VERIFY_PATIENCE_S)
+        self.node.supervisor.end_all()
+        first = self.node.number * self.node.config.ranks_per_node
+        for (arm, step), out in outs.items():
             found = json.loads(out.read_text()) if out.is_file() else {"complete": False, "digests": {}}
-            first = self.node.number * self.node.config.ranks_per_node
             for rank in range(first, first + self.node.config.ranks_per_node):
                 digest = found["digests"].get(str(rank))
                 self.recorder.instant("verified", arm=arm, step=step, rank=rank, digest=digest, complete=found["complete"])
+
+    def _start_verifying(self, arm: str, step: int, out: Path) -> int:
+        command = [sys.executable, "-m", "bench.checkpoint.verify", str(self.checkpoint_dir / arm), str(step), str(out)]
+        return self.node.supervisor.start(command, self.environment(), self.logs_dir / f"verify-{arm}.log")
 
     def _saves_to_verify(self) -> set[tuple[str, int]]:
         saves = set()

@@ -38,7 +38,8 @@ def run(trainer: Trainer, launch: Launch) -> None:
     trainer.end_of_measurement(launch)
     if launch.verify:
         for arm in launch.arms:
-            trainer.verify(arm)
+            if trainer.arms[arm].keeps_checkpoints:
+                trainer.verify(arm)
 
 
 class Trainer:

@@ -29,7 +29,7 @@ def shard(model: nn.Module, train: Train, device: torch.device) -> None:
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     policy = MixedPrecisionPolicy(param_dtype=compute_dtype(train, device), reduce_dtype=torch.float32)
     for block in repeated_blocks(model):
-        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
+        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=device.type == "cuda")
     fully_shard(model, mesh=mesh, mp_policy=policy)
 
 

@@ -1,0 +1,146 @@
+"""Validity of the measured saves: enough of them, warm, steady, and holding what they should."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from bench.measure.content import content_verified
+from bench.measure.evidence import Evidence, Level, answer, listed
+from bench.measure.statistics import drift_p, outliers
+from bench.schema import Check, Sample
+
+LEAST_SAVES = 10
+LEAST_WARMUP_SAVES = 2
+DRIFT_P = 0.01
+DIRTY_SHARE = 0.10
+
+
+def enough_saves(evidence: Evidence) -> Check:
+    """At least 10 measured saves of every arm over the result."""
+    few = [f"{arm.name} ({arm.cycles})" for arm in evidence.arms if arm.cycles < LEAST_SAVES]
+    reason = (
+        f"fewer than {LEAST_SAVES} measured saves: {listed(few)}"
+        if few
+        else f"every arm has {LEAST_SAVES} measured saves or more"
+    )
+    return answer(
+        "enough_saves",
+        "warn" if few else "ok",
+        reason,
+        "raise launches or cycles (full design: blocks or train.steps), or append=PATH",
+    )
+
+
+def arms_present(evidence: Evidence) -> Check:
+    """Was every configured arm measured?"""
+    missing = [arm.name for arm in evidence.arms if not evidence.measured(arm.name)]
+    reasons = [launch.launch["skipped"] for launch in evidence.launches if launch.launch.get("skipped")]
+    reason = f"no measured save of {listed(missing)}" if missing else "every arm was measured"
+    reason += f" (skipped: {listed(reasons, 1)})" if missing and reasons else ""
+    return answer(
+        "arms_present", "warn" if missing else "ok", reason, "raise the budget, or take the arms out of checkpoint.arms"
+    )
+
+
+def warmup(evidence: Evidence) -> Check:
+    """No measured save among the first two of an arm in a launch."""
+    inside = [s for s in evidence.samples if s.measured and s.save < LEAST_WARMUP_SAVES]
+    described = listed(f"{s.arm} save {s.save} of launch {s.launch}" for s in inside)
+    reason = f"warm-up saves are measured: {described}" if inside else "no warm-up save is measured"
+    return answer(
+        "warmup", "invalid" if inside else "ok", reason, "keep design.warmup_saves at 2 or more and run again"
+    )
+
+
+def saturated(evidence: Evidence) -> Check:
+    """Does a background write outlast the period, so that saves wait for each other?"""
+    waiting = [f"{arm.name} (period {arm.period_s:.3g} s)" for arm in evidence.arms if arm.saturated and arm.period_s]
+    reason = f"saves wait for each other: {listed(waiting)}" if waiting else "no write outlasts the period"
+    return answer(
+        "saturated", "warn" if waiting else "ok", reason, "save less often than a write takes, or use faster storage"
+    )
+
+
+def drift(evidence: Evidence) -> Check:
+    """No trend over the saves, in time's order, of an arm's cost or control step; p is divided by the number of tests."""
+    tested: list[tuple[str, float]] = []
+    for arm in evidence.arms:
+        for name in ("cost_s", "control_step_s"):
+            series = [value for s in evidence.measured(arm.name) if (value := getattr(s, name)) is not None]
+            p = drift_p(series)
+            if p is not None:
+                tested.append((f"{name} of {arm.name} (p = {p:.1g})", p))
+    found = [text for text, p in tested if p < DRIFT_P / len(tested)]
+    if not tested:
+        return answer("drift", "note", "too few measured saves to test for a trend", "raise cycles or launches")
+    reason = (
+        f"a trend over the cycles: {listed(found)}" if found else f"no trend over the cycles in {len(tested)} tests"
+    )
+    return answer(
+        "drift",
+        "warn" if found else "ok",
+        reason,
+        "look for heating, filling storage or other load; run again when it is steady",
+    )
+
+
+def outlying(evidence: Evidence) -> Check:
+    """Marks saves whose cost lies far outside the others'; they stay in every figure."""
+    found = []
+    for arm in evidence.arms:
+        costed = [s for s in evidence.measured(arm.name) if s.cost_s is not None]
+        found += [_named(costed[i]) for i in outliers([s.cost_s for s in costed if s.cost_s is not None])]
+    reason = f"far from the others, and kept: {listed(found)}" if found else "no save is far from the others"
+    return answer(
+        "outliers", "note" if found else "ok", reason, "look at these saves in samples.parquet and in the trace"
+    )
+
+
+def _named(sample: Sample) -> str:
+    return f"{sample.arm} save {sample.save} of launch {sample.launch} (K {sample.cost_s:.3g} s)"
+
+
+def content(evidence: Evidence) -> Check:
+    """Do the files hold the state at the moment of the call?"""
+    writing = [arm.name for arm in evidence.arms if arm.written_bytes]
+    verified = {name: content_verified(evidence.launches, name) for name in writing}
+    wrong = [name for name, result in verified.items() if result is False]
+    unchecked = [name for name, result in verified.items() if result is None]
+    level: Level = "invalid" if wrong else "warn" if unchecked else "ok"
+    parts = [f"the files differ from the state that was saved: {listed(wrong)}"] if wrong else []
+    parts += [f"never read back: {listed(unchecked)}"] if unchecked else []
+    reason = "; ".join(parts) or "files read back equal the state that was saved"
+    return answer(
+        "content", level, reason, "do not use an arm that differs; read back with checkpoint.verify_content=true"
+    )
+
+
+def client_memory(evidence: Evidence) -> Check:
+    """How much of a checkpoint was only in the page cache when the save returned?"""
+    shares = {}
+    for arm in evidence.arms:
+        found = [
+            s.dirty_bytes / s.written_bytes
+            for s in evidence.measured(arm.name)
+            if s.dirty_bytes is not None and s.written_bytes
+        ]
+        if found:
+            shares[arm.name] = median(found)
+    if not shares:
+        return answer(
+            "client_memory", "note", "bytes in the client's memory were not measured", "needs a readable /proc/meminfo"
+        )
+    high = [f"{name} {share:.0%}" for name, share in shares.items() if share > DIRTY_SHARE]
+    fsync = evidence.config["storage"]["fsync"]
+    level: Level = "ok" if not high else "warn" if fsync else "note"
+    reason = (
+        f"of the written bytes were still in memory when the save returned: {listed(high)}"
+        if high
+        else (f"at most {DIRTY_SHARE:.0%} of the written bytes were still in memory when a save returned")
+    )
+    return answer(
+        "client_memory",
+        level,
+        reason,
+        "see that fsync reaches the storage; with storage.fsync=false durable_s is the page cache's",
+    )

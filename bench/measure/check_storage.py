@@ -1,0 +1,87 @@
+"""Validity of the storage figures: the probe as a ceiling, bursts, one file system for results and checkpoints."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from statistics import median
+
+from bench.measure.evidence import Evidence, answer, instants, listed
+from bench.measure.events import LaunchRecord
+from bench.schema import Check
+
+ABOVE_PROBE = 1.1
+PROBE_DRIFT_SHARE = 0.20
+
+
+def job_probes_bytes_per_s(launch: LaunchRecord) -> dict[str, float]:
+    """The storage probe of a launch by moment ("before", "after"): the nodes write at the same time, so their rates add."""
+    rates: defaultdict[str, float] = defaultdict(float)
+    for event in instants(launch, "probe"):
+        rates[str(event["when"])] += float(event["bytes_per_s"])
+    return dict(rates)
+
+
+def _all_probes(evidence: Evidence) -> list[float]:
+    return [rate for launch in evidence.launches for rate in job_probes_bytes_per_s(launch).values()]
+
+
+def probe_ceiling(evidence: Evidence) -> Check:
+    """No arm writes faster than the probe, which is meant to be the storage's ceiling."""
+    probes = _all_probes(evidence)
+    if not probes:
+        return answer("probe_ceiling", "note", "the storage was not probed", "set storage.probe=true")
+    above = [
+        f"{arm.name} ({arm.write_bytes_per_s.median / median(probes):.2f} x)"
+        for arm in evidence.arms
+        if arm.write_bytes_per_s is not None and arm.write_bytes_per_s.median > ABOVE_PROBE * median(probes)
+    ]
+    reason = f"saves write faster than the probe: {listed(above)}" if above else "no save writes faster than the probe"
+    return answer(
+        "probe_ceiling",
+        "warn" if above else "ok",
+        reason,
+        "storage_ceiling_share is no ceiling here: storage was slower when probed, or caches",
+    )
+
+
+def probe_drift(evidence: Evidence) -> Check:
+    """The storage's own speed stays the same from launch to launch."""
+    by_launch = [median(rates.values()) for launch in evidence.launches if (rates := job_probes_bytes_per_s(launch))]
+    if len(by_launch) < 2:
+        return answer(
+            "probe_drift", "note", "fewer than two launches were probed", "set storage.probe=true and launches=3"
+        )
+    spread = (max(by_launch) - min(by_launch)) / median(by_launch)
+    level = "warn" if spread > PROBE_DRIFT_SHARE else "ok"
+    reason = f"the probe's bandwidth varies by {spread:.0%} between launches"
+    return answer("probe_drift", level, reason, "shared or bursting storage: measure on more occasions (append=PATH)")
+
+
+def burst(evidence: Evidence) -> Check:
+    """Nothing writes faster than what is provisioned for ever."""
+    limit = evidence.config["storage"]["provisioned_bytes_per_s"]
+    if limit is None:
+        return answer("burst", "ok", "no provisioned bandwidth is configured (storage.provisioned_bytes_per_s)", "")
+    rates = {arm.name: arm.write_bytes_per_s.median for arm in evidence.arms if arm.write_bytes_per_s is not None}
+    rates |= {"the probe": median(probes)} if (probes := _all_probes(evidence)) else {}
+    faster = [f"{name} ({rate / limit:.2f} x)" for name, rate in rates.items() if rate > limit]
+    reason = (
+        f"faster than the provisioned bandwidth: {listed(faster)}" if faster else "within the provisioned bandwidth"
+    )
+    return answer(
+        "burst", "warn" if faster else "ok", reason, "burst credits run out: write until they are spent, then measure"
+    )
+
+
+def one_file_system(evidence: Evidence) -> Check:
+    """Results and checkpoints should not share a file system, or recording slows the saves."""
+    shared = evidence.environment.get("one_filesystem")
+    remedy = "give storage.dir=PATH on the file system that checkpoints are to go to"
+    if shared is None:
+        return answer(
+            "one_file_system", "note", "not known whether results and checkpoints share a file system", remedy
+        )
+    if not shared:
+        return answer("one_file_system", "ok", "results and checkpoints are on different file systems", "")
+    level = "note" if evidence.config["cluster"]["name"] in ("local", "emulated") else "warn"
+    return answer("one_file_system", level, "results and checkpoints are on one file system", remedy)
