@@ -64,7 +64,9 @@ def run_help() -> str:
     """Built from the configuration files themselves, so that it cannot name what is not there."""
     lines = ["usage: python -m bench run [scenario=NAME] [GROUP=CHOICE ...] [KEY=VALUE ...] [-m]", ""]
     lines += [*scenario_lines(), "", "groups (GROUP=CHOICE):"]
-    for folder in sorted(path for path in conf_dir().iterdir() if path.is_dir() and path.name not in ("scenario", "__pycache__")):
+    for folder in sorted(
+        path for path in conf_dir().iterdir() if path.is_dir() and path.name not in ("scenario", "__pycache__")
+    ):
         lines.append(f"  {folder.name:12} {' | '.join(sorted(path.stem for path in folder.glob('*.yaml')))}")
     lines += ["", "keys, with their defaults (GROUP.KEY=VALUE for those of a group):"]
     skip = ("defaults:", "  - ", "hydra:", "  output_subdir", "  run:", "  sweep:", "#")
@@ -118,7 +120,7 @@ def guarded(action: Callable[[], int]) -> int:
 
 
 def compose(overrides: list[str]) -> Run:
-    """The run that `overrides` describe, checked against the typed schema. Raises BadInput, Hydra's and OmegaConf's errors."""
+    """The run that `overrides` describe, checked. Raises BadInput, and the errors of Hydra and OmegaConf."""
     plain = _compose(overrides)
     rehearsal = list(plain.cluster.rehearsal)
     if rehearsal and plain.device == "cuda":
@@ -129,7 +131,9 @@ def compose(overrides: list[str]) -> Run:
 def _compose(overrides: Sequence[str]) -> DictConfig:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
 
+    GlobalHydra.instance().clear()  # within a run Hydra holds the first composition; this one stands for itself
     try:
         with initialize_config_dir(str(conf_dir()), version_base="1.3"):
             return hydra_compose("config", overrides=list(overrides))
@@ -168,7 +172,13 @@ def explain(error: Exception) -> str:
         return f"{group}: no such choice {name!r}; {near(name, known)}"
     text = str(error)
     full_key = getattr(error, "full_key", None)
-    key = full_key if text.startswith("Key '") and full_key else _quoted(text) if text.startswith(("Could not override", "Key '")) else None
+    key = (
+        full_key
+        if text.startswith("Key '") and full_key
+        else _quoted(text)
+        if text.startswith(("Could not override", "Key '"))
+        else None
+    )
     if key is not None:
         return f"{key}: no such key; {near(key, known_keys())} (python -m bench run --help lists them)"
     first = text.splitlines()[0]

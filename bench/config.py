@@ -41,7 +41,11 @@ class Model:
         for name in ("vocab_size", "dim", "layers", "heads", "kv_heads", "ffn_dim", "max_seq_len"):
             positive(f"model.{name}", getattr(self, name))
         require(self.dim % self.heads == 0, "model.heads", f"must divide model.dim={self.dim}, got {self.heads}")
-        require(self.heads % self.kv_heads == 0, "model.kv_heads", f"must divide model.heads={self.heads}, got {self.kv_heads}")
+        require(
+            self.heads % self.kv_heads == 0,
+            "model.kv_heads",
+            f"must divide model.heads={self.heads}, got {self.kv_heads}",
+        )
 
     @property
     def parameters(self) -> int | None:
@@ -65,9 +69,15 @@ class Data:
     def __post_init__(self) -> None:
         known = ("source_text", "tokens", "synthetic")
         require(self.name in known, "data.name", f"unknown data source {self.name!r}; {near(self.name, known)}")
-        require(self.dtype in ("uint16", "uint32", "int32", "int64"), "data.dtype", f"must be uint16, uint32, int32 or int64, got {self.dtype!r}")
+        require(
+            self.dtype in ("uint16", "uint32", "int32", "int64"),
+            "data.dtype",
+            f"must be uint16, uint32, int32 or int64, got {self.dtype!r}",
+        )
         positive("data.max_bytes", self.max_bytes)
-        require(self.name != "tokens" or bool(self.path), "data.path", "data=tokens needs a token file; give data.path=FILE")
+        require(
+            self.name != "tokens" or bool(self.path), "data.path", "data=tokens needs a token file; give data.path=FILE"
+        )
 
 
 @dataclass(frozen=True)
@@ -83,7 +93,9 @@ class Train:
     param_dtype: str = "float32"  # of parameters and optimizer state: float32 (12 B/param) or bfloat16 (6 B/param)
     compute_dtype: str = "auto"  # auto: bfloat16 on CUDA, float32 on CPU
     threads: int = 1  # CPU threads of a rank
-    compute: str = "real"  # real, or paced: a step takes step_s and computes nothing (calibration; interference unmeasured)
+    compute: str = (
+        "real"  # real, or paced: a step takes step_s and computes nothing (calibration; interference unmeasured)
+    )
     step_s: float | None = None  # paced: the length of a step
 
     def __post_init__(self) -> None:
@@ -92,10 +104,22 @@ class Train:
         for name in ("warmup_steps", "lr_warmup_steps", "weight_decay"):
             require(getattr(self, name) >= 0, f"train.{name}", f"must be 0 or more, got {getattr(self, name)}")
         require(self.compute in ("real", "paced"), "train.compute", f"must be real or paced, got {self.compute!r}")
-        require((self.compute == "paced") == (self.step_s is not None), "train.step_s", "goes with train.compute=paced, and paced needs it; give both or neither")
+        require(
+            (self.compute == "paced") == (self.step_s is not None),
+            "train.step_s",
+            "goes with train.compute=paced, and paced needs it; give both or neither",
+        )
         positive("train.step_s", self.step_s)
-        require(self.param_dtype in ("float32", "bfloat16"), "train.param_dtype", f"must be float32 or bfloat16, got {self.param_dtype!r}")
-        require(self.compute_dtype in ("auto", "float32", "bfloat16"), "train.compute_dtype", f"must be auto, float32 or bfloat16, got {self.compute_dtype!r}")
+        require(
+            self.param_dtype in ("float32", "bfloat16"),
+            "train.param_dtype",
+            f"must be float32 or bfloat16, got {self.param_dtype!r}",
+        )
+        require(
+            self.compute_dtype in ("auto", "float32", "bfloat16"),
+            "train.compute_dtype",
+            f"must be auto, float32 or bfloat16, got {self.compute_dtype!r}",
+        )
 
     @property
     def bytes_per_param(self) -> int:
@@ -110,18 +134,34 @@ class Checkpoint:
     keep: int = 2
     deadline_s: float = 120.0
     verify_content: bool = True
-    api: str = "queue"  # nvrx_async: "queue" (own function, durable) or "torch_async" (the published TorchAsyncCheckpoint)
+    api: str = (
+        "queue"  # nvrx_async: "queue" (own function, durable) or "torch_async" (the published TorchAsyncCheckpoint)
+    )
     synthetic: dict[str, float] = field(default_factory=dict)  # calibrate: known durations of the synthetic strategy
 
     def __post_init__(self) -> None:
-        require(len(self.arms) > 0, "checkpoint.arms", "is empty; name at least one strategy, e.g. checkpoint.arms=[none,sync_local]")
-        require(len(set(self.arms)) == len(self.arms), "checkpoint.arms", f"names a strategy twice: {self.arms}; list each once")
+        require(
+            len(self.arms) > 0,
+            "checkpoint.arms",
+            "is empty; name at least one strategy, e.g. checkpoint.arms=[none,sync_local]",
+        )
+        require(
+            len(set(self.arms)) == len(self.arms),
+            "checkpoint.arms",
+            f"names a strategy twice: {self.arms}; list each once",
+        )
         auto = self.interval == "auto"
         whole = isinstance(self.interval, int) and not isinstance(self.interval, bool)
-        require(auto or (whole and self.interval > 0), "checkpoint.interval", f"must be a whole number of steps greater than 0 or auto, got {self.interval!r}")
+        require(
+            auto or (whole and self.interval > 0),
+            "checkpoint.interval",
+            f"must be a whole number of steps greater than 0 or auto, got {self.interval!r}",
+        )
         require(self.keep >= 1, "checkpoint.keep", f"must be 1 or more, got {self.keep}")
         positive("checkpoint.deadline_s", self.deadline_s)
-        require(self.api in ("queue", "torch_async"), "checkpoint.api", f"must be queue or torch_async, got {self.api!r}")
+        require(
+            self.api in ("queue", "torch_async"), "checkpoint.api", f"must be queue or torch_async, got {self.api!r}"
+        )
 
 
 @dataclass(frozen=True)
@@ -148,7 +188,11 @@ class Design:
         require(self.name in known, "design", f"unknown design {self.name!r}; {near(self.name, known)}")
         for name in ("control_steps", "after_steps", "settle_steps"):
             positive(f"design.{name}", getattr(self, name))
-        require(self.warmup_saves >= 2, "design.warmup_saves", f"must be 2 or more (a writer's start disturbs the period after the first save), got {self.warmup_saves}")
+        require(
+            self.warmup_saves >= 2,
+            "design.warmup_saves",
+            f"must be 2 or more (a writer's start disturbs the period after the first save), got {self.warmup_saves}",
+        )
 
 
 @dataclass(frozen=True)
@@ -162,8 +206,16 @@ class Job:
     def __post_init__(self) -> None:
         for name in ("step_s", "interval_steps", "period_s"):
             positive(f"job.{name}", getattr(self, name))
-        require((self.step_s is None) == (self.interval_steps is None), "job.step_s and job.interval_steps", "belong together; give both, or job.period_s alone")
-        require(self.period_s is None or self.step_s is None, "job.period_s", "contradicts job.step_s x job.interval_steps; give one of the two")
+        require(
+            (self.step_s is None) == (self.interval_steps is None),
+            "job.step_s and job.interval_steps",
+            "belong together; give both, or job.period_s alone",
+        )
+        require(
+            self.period_s is None or self.step_s is None,
+            "job.period_s",
+            "contradicts job.step_s x job.interval_steps; give one of the two",
+        )
 
 
 @dataclass(frozen=True)
@@ -230,15 +282,33 @@ class Run:
         positive("price_per_gpu_hour", self.price_per_gpu_hour)
         positive("launch_deadline_s", self.launch_deadline_s)
         require(self.device in ("auto", "cpu", "cuda"), "device", f"must be auto, cpu or cuda, got {self.device!r}")
-        require(self.train.seq_len <= self.model.max_seq_len or bool(self.model.target), "train.seq_len", f"must not exceed model.max_seq_len={self.model.max_seq_len}, got {self.train.seq_len}")
+        require(
+            self.train.seq_len <= self.model.max_seq_len or bool(self.model.target),
+            "train.seq_len",
+            f"must not exceed model.max_seq_len={self.model.max_seq_len}, got {self.train.seq_len}",
+        )
         if self.design.name != "full":
             least = self.design.warmup_saves + 1
-            require(self.cycles >= least, "cycles", f"must be at least {least} (design.warmup_saves={self.design.warmup_saves} cycles are warm-up), got {self.cycles}")
+            require(
+                self.cycles >= least,
+                "cycles",
+                f"must be at least {least} ({least - 1} are warm-up, see design.warmup_saves), got {self.cycles}",
+            )
         elif self.checkpoint.interval != "auto":
             room = self.train.steps - self.train.warmup_steps
             least = self.checkpoint.interval * (self.design.warmup_saves + 1)
-            require(self.checkpoint.interval <= room, "checkpoint.interval", f"{self.checkpoint.interval} steps is longer than the run's {room} steps after warm-up; raise train.steps or lower it")
-            require(least <= room, "train.steps", f"must hold design.warmup_saves + 1 = {self.design.warmup_saves + 1} intervals ({least} steps after warm-up), got {room}; raise train.steps or lower checkpoint.interval")
+            require(
+                self.checkpoint.interval <= room,
+                "checkpoint.interval",
+                f"{self.checkpoint.interval} steps is longer than the run's {room} steps after warm-up; "
+                "raise train.steps or lower it",
+            )
+            require(
+                least <= room,
+                "train.steps",
+                f"must hold design.warmup_saves + 1 intervals ({least} steps) after warm-up, got {room}; "
+                "raise train.steps or lower checkpoint.interval",
+            )
 
     @property
     def world_size(self) -> int:
@@ -254,5 +324,7 @@ class Run:
 def run_from_json(record: dict[str, Any]) -> Run:
     """A Run from its `dataclasses.asdict` form, validated again. Unknown fields raise TypeError."""
     hints = get_type_hints(Run)
-    parts = {f.name: hints[f.name](**record[f.name]) for f in fields(Run) if is_dataclass(hints[f.name]) and f.name in record}
+    parts = {
+        f.name: hints[f.name](**record[f.name]) for f in fields(Run) if is_dataclass(hints[f.name]) and f.name in record
+    }
     return Run(**{**record, **parts})

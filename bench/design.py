@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.config import Run
 
-PILOT_INTERVAL = 6  # steps between the pilot's saves
+PILOT_STEPS = 4  # before each of the pilot's saves
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,11 @@ def plan(config: Run, occasion: int = 0, first_index: int = 0) -> list[Launch]:
 
 
 def _pilot(config: Run, occasion: int, index: int) -> Launch:
-    """Two saves of every arm: the first shows the start of a writer, the second what a save takes."""
-    segment = Segment("", 0, False, 2, PILOT_INTERVAL, 0, config.design.after_steps, config.design.settle_steps)
-    segments = tuple(replace(segment, arm=arm) for arm in config.checkpoint.arms)
-    return Launch(index, "pilot", occasion, 0, config.seed, tuple(config.checkpoint.arms), segments, False)
+    """Two saves of every arm, one at a time: the first shows the start of a writer, the second what a save takes."""
+    design, arms = config.design, config.checkpoint.arms
+    segment = Segment("", 0, False, 1, None, PILOT_STEPS, design.after_steps, design.settle_steps)
+    segments = tuple(replace(segment, arm=arm, cycle=cycle) for cycle in range(2) for arm in arms)
+    return Launch(index, "pilot", occasion, 0, config.seed, tuple(arms), segments, False)
 
 
 def _quick(config: Run, occasion: int, first: int, rng: random.Random) -> list[Launch]:
@@ -83,7 +84,9 @@ def _quick(config: Run, occasion: int, first: int, rng: random.Random) -> list[L
             segments += [replace(segment, arm=arm) for arm in rng.sample(arms, len(arms))]
         verify = config.checkpoint.verify_content and number == 0
         kind = "calibrate" if design.name == "calibrate" else "quick"
-        launches.append(Launch(first + number, kind, occasion, number, config.seed, tuple(arms), tuple(segments), verify))
+        launches.append(
+            Launch(first + number, kind, occasion, number, config.seed, tuple(arms), tuple(segments), verify)
+        )
     return launches
 
 
@@ -96,13 +99,16 @@ def _full(config: Run, occasion: int, first: int, rng: random.Random) -> list[La
             saves = 0 if interval == "auto" else steps // interval
             segment = Segment(arm, 0, True, saves, 0 if interval == "auto" else interval, 0, 0, design.settle_steps)
             verify = config.checkpoint.verify_content and block == 0
-            launches.append(Launch(first + len(launches), "full", occasion, block, config.seed, (arm,), (segment,), verify))
+            launches.append(
+                Launch(first + len(launches), "full", occasion, block, config.seed, (arm,), (segment,), verify)
+            )
     return launches
 
 
 def settle_auto(launch: Launch, interval: int, steps: int) -> Launch:
     """The launch with the pilot's interval in place of "auto"; `steps` after warm-up bound the number of saves."""
     segments = tuple(
-        replace(s, interval=interval, saves=max(steps // interval, 4)) if s.interval == 0 else s for s in launch.segments
+        replace(s, interval=interval, saves=max(steps // interval, 4)) if s.interval == 0 else s
+        for s in launch.segments
     )
     return replace(launch, segments=segments)

@@ -49,7 +49,7 @@ def run(config: Run, terminal: Terminal | None = None) -> int:
         return Session.append(config, terminal, launcher).carry_out()
     launches = design.plan(config)
     if config.dry_run:
-        dry_run(config, launches, launcher, terminal)
+        dry_run(config, launches, launcher, terminal, len(gpus))
         return 0
     check(config, launcher, len(gpus))
     return Session.new(config, launches, launcher, terminal).carry_out()
@@ -89,17 +89,26 @@ def checkpoint_base(config: Run) -> Path:
     return Path(config.storage.dir) if config.storage.dir else work_base(config) / "checkpoints"
 
 
-def dry_run(config: Run, launches: list[Launch], launcher: Launcher, terminal: Terminal) -> None:
-    expected = predict(config, launches, config.device)
-    paths = Paths(Path(config.results_dir) / "<machine>" / config.scenario / "<time>", work_base(config) / "<run>", checkpoint_base(config) / "<run>")
-    terminal.plan(config, launches, expected, launcher.commands(config, paths), dry=True)
+def dry_run(config: Run, launches: list[Launch], launcher: Launcher, terminal: Terminal, gpus: int) -> None:
+    """Print the plan. That the run cannot be placed here is part of the answer, not an error."""
+    result = Path(config.results_dir) / "MACHINE" / config.scenario / "TIME"
+    paths = Paths(result, work_base(config) / "RUN", checkpoint_base(config) / "RUN")
+    obstacle, commands = None, launcher.commands(config, paths)
+    try:
+        launcher.check(config, gpus)
+    except BadInput as error:
+        obstacle, commands = str(error), []
+    terminal.plan(config, launches, predict(config, launches, config.device))
+    terminal.dry_run(launches, predict(config, launches, config.device), commands, obstacle)
 
 
 # --- one session of a run
 class Session:
     """From the first runner's start to the printed verdict; the same for new, resumed and appended runs."""
 
-    def __init__(self, config: Run, folder: ResultFolder, launches: list[Launch], launcher: Launcher, terminal: Terminal) -> None:
+    def __init__(
+        self, config: Run, folder: ResultFolder, launches: list[Launch], launcher: Launcher, terminal: Terminal
+    ) -> None:
         self.config = config
         self.folder = folder
         self.launches = launches
@@ -115,7 +124,8 @@ class Session:
         content = {
             "config": dataclasses.asdict(config),
             "token": secrets.token_hex(16),
-            "environment": environment.describe(checkpoint_base(config), folder.path) | {"machine": machine, "device": config.device},
+            "environment": environment.describe(checkpoint_base(config), folder.path)
+            | {"machine": machine, "device": config.device},
             "budget": dataclasses.asdict(config.budget),
             "interrupted": False,
             "occasions": [occasion(launches)],
@@ -145,7 +155,10 @@ class Session:
         config = run_from_json(content["config"])
         differing = unlike(config, asked)
         if differing:
-            raise BadInput(f"append: {folder.path} was measured with another {', '.join(differing)}; give the same, or start a new run")
+            raise BadInput(
+                f"append: {folder.path} was measured with another {', '.join(differing)}; "
+                "give the same, or start a new run"
+            )
         check(config, launcher, len(environment.gpus()))
         known = [record["index"] for each in content["occasions"] for record in each["launches"]]
         launches = design.plan(config, len(content["occasions"]), max(known) + 1)
@@ -155,7 +168,8 @@ class Session:
         return cls(config, folder, launches, launcher, terminal)
 
     def carry_out(self) -> int:
-        self.terminal.plan(self.config, self.launches, self.expected, [], dry=False)
+        self.terminal.plan(self.config, self.launches, self.expected)
+        self.terminal.say(f"  results go to {self.folder.path}")
         work = work_base(self.config) / self.folder.read_run()["token"][:12]
         paths = Paths(self.folder.path, work, checkpoint_base(self.config) / work.name)
         try:
@@ -231,16 +245,32 @@ class Session:
         records = [self.folder.read_launch(each.index) for each in self.launches]
         done = [record for record in records if record is not None and "started" in record]
         seconds = sum(record.get("ended", record["started"]) - record["started"] for record in done)
-        left = [each.index for each, record in zip(self.launches, records) if record is None or record["status"] != "ok"]
-        return {"used_s": seconds, "used_gpu_hours": seconds * self.config.world_size / 3600, "launches_left_undone": left}
+        left = [
+            each.index
+            for each, record in zip(self.launches, records, strict=True)
+            if record is None or record["status"] != "ok"
+        ]
+        return {
+            "used_s": seconds,
+            "used_gpu_hours": seconds * self.config.world_size / 3600,
+            "launches_left_undone": left,
+        }
 
 
 def occasion(launches: list[Launch]) -> dict[str, Any]:
     now = datetime.now(timezone.utc)
-    return {"started": now.timestamp(), "date": now.isoformat(timespec="seconds"), "launches": [each.to_json() for each in launches]}
+    return {
+        "started": now.timestamp(),
+        "date": now.isoformat(timespec="seconds"),
+        "launches": [each.to_json() for each in launches],
+    }
 
 
 def unlike(measured: Run, asked: Run) -> list[str]:
     """Fields in which two configurations describe other work; where results go does not matter."""
     free = {"results_dir", "work_dir", "machine", "resume", "append", "dry_run", "budget", "price_per_gpu_hour", "job"}
-    return [f.name for f in dataclasses.fields(Run) if f.name not in free and getattr(measured, f.name) != getattr(asked, f.name)]
+    return [
+        f.name
+        for f in dataclasses.fields(Run)
+        if f.name not in free and getattr(measured, f.name) != getattr(asked, f.name)
+    ]

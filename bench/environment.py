@@ -28,7 +28,9 @@ _RECORDED_PREFIXES = ("NCCL_", "TORCH_", "PYTORCH_", "GLOO_", "OMP_", "MKL_", "O
 def _nvml() -> Iterator[Any]:
     """The NVML module, initialised; None where there is no driver."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of the deprecated package pynvml, which NVRx 0.4.1 brings along
+        warnings.simplefilter(
+            "ignore", FutureWarning
+        )  # of the deprecated package pynvml, which NVRx 0.4.1 brings along
         import pynvml
     try:
         pynvml.nvmlInit()
@@ -102,9 +104,12 @@ def commit() -> str | None:
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists() or shutil.which("git") is None:
         return None
-    run = lambda *words: subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True)  # noqa: E731
-    head = run("rev-parse", "HEAD").stdout.strip()
-    return head + ("+dirty" if run("status", "--porcelain").stdout.strip() else "") if head else None
+    head = _git(root, "rev-parse", "HEAD")
+    return head + ("+dirty" if _git(root, "status", "--porcelain") else "") if head else None
+
+
+def _git(root: Path, *words: str) -> str:
+    return subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False).stdout.strip()
 
 
 def cpu_model() -> str | None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.config import Run
-from bench.design import Launch
+from bench.design import Launch, settle_auto
 from bench.node.pilot import MIN_INTERVAL_STEPS, Pilot
 
 H100_BF16_FLOPS = 989e12  # dense, per GPU (vendor's data sheet)
@@ -36,16 +36,24 @@ def predict(config: Run, launches: Sequence[Launch], device: str) -> Prediction:
     """From sizes and assumed speeds. Unknown (None) for a user's model, whose size shows only when it is built."""
     size = config.predicted_checkpoint_bytes
     if size is None:
-        return Prediction(None, None, None, None, None, ["a user's model is counted when it is built: see the pilot launch"])
+        return Prediction(
+            None, None, None, None, None, ["a user's model is counted when it is built: see the pilot launch"]
+        )
     step_s, step_text = _step(config, device)
     save_s, store_text = _save(config, size, device)
     blocking = {arm: 0.0 if arm == "none" else save_s for arm in config.checkpoint.arms}  # as if all were synchronous
-    pilot = Pilot(step_s, STARTUP_S[device], 2 * save_s + 5, blocking, blocking)
+    pilot = Pilot(step_s, STARTUP_S[device], 2 * save_s + 5, blocking, blocking, blocking)
     interval = config.checkpoint.interval if config.checkpoint.interval != "auto" else MIN_INTERVAL_STEPS
-    seconds = sum(pilot.duration_s(launch) for launch in launches)
+    steps = config.train.steps - config.train.warmup_steps
+    seconds = sum(pilot.duration_s(settle_auto(launch, interval, steps)) for launch in launches)
     hours = seconds * config.world_size / 3600
     money = hours * config.price_per_gpu_hour if config.price_per_gpu_hour is not None else None
-    texts = [step_text, store_text, "asynchronous arms as slow as synchronous ones", f"{STARTUP_S[device]:.0f} s from launch to first step"]
+    texts = [
+        step_text,
+        store_text,
+        "asynchronous arms as slow as synchronous ones",
+        f"{STARTUP_S[device]:.0f} s from launch to first step",
+    ]
     if config.checkpoint.interval == "auto" and config.design.name == "full":
         texts.append(f"checkpoint.interval=auto taken as {interval} steps")
     return Prediction(size, save_s, seconds, hours, money, texts)

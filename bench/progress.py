@@ -42,7 +42,11 @@ class Watcher:
     def look(self) -> tuple[Progress | None, list[dict[str, Any]]]:
         """The launch under way, and the records of launches that ended since the last look."""
         records = [(index, self.folder.read_launch(index)) for index in self.indices]
-        running = [(number, record) for number, (_, record) in enumerate(records, 1) if record and record["status"] == "running"]
+        running = [
+            (number, record)
+            for number, (_, record) in enumerate(records, 1)
+            if record and record["status"] == "running"
+        ]
         ended = [record for _, record in records if record and record["status"] not in ("running", "planned")]
         if not running:
             return None, ended
@@ -87,7 +91,8 @@ class Watcher:
         )
 
     def _left(self, number: int, record: dict[str, Any]) -> float | None:
-        expected = record.get("expected_s")
+        expected: float | None = record.get("expected_s")
         if expected is None:
             return None
-        return max(0.0, record["started"] + expected - time.time()) + expected * (len(self.indices) - number)
+        under_way = max(0.0, float(record["started"]) + expected - time.time())
+        return under_way + expected * (len(self.indices) - number)

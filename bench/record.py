@@ -20,7 +20,7 @@ clock = time.monotonic  # one clock for all processes of a host
 
 
 def process_start_ticks(pid: int | str = "self") -> int:
-    """Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat); with the pid it names a process."""
+    """Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat); with the pid it names one."""
     stat = Path(f"/proc/{pid}/stat").read_text()
     return int(stat.rsplit(")", 1)[1].split()[19])
 
@@ -57,7 +57,7 @@ class Recorder:
 
     @contextmanager
     def span(self, name: str, **attributes: Any) -> Iterator[dict[str, Any]]:
-        """Time a block; what the block puts into the yielded dict is recorded with it. Recorded also on an exception."""
+        """Time a block; what it puts into the yielded dict is recorded with it. Recorded also on an exception."""
         t0 = clock()
         self.begin(name, t0)
         try:

@@ -1,8 +1,8 @@
 """The result folder: results/<machine>/<scenario>/<UTC time>/, and nothing measured in it is ever overwritten.
 
-  run.json                 schema version, resolved configuration, environment, occasions with their launches, status
-  launches/<k>/            launch.json, events/, faults/, logs/
-  summary.json, samples.parquet, ledger.parquet      derived; written again whenever launches were added
+run.json                 schema version, resolved configuration, environment, occasions with their launches, status
+launches/<k>/            launch.json, events/, faults/, logs/
+summary.json, samples.parquet, ledger.parquet      derived; written again whenever launches were added
 """
 
 from __future__ import annotations
@@ -40,9 +40,14 @@ class ResultFolder:
         try:
             path.mkdir(parents=True)
         except FileExistsError:
-            raise BadInput(f"results_dir: {path} exists already and is never overwritten; start again in a second, or give another results_dir") from None
+            raise BadInput(
+                f"results_dir: {path} exists already and is never overwritten; "
+                "start again in a second, or give another results_dir"
+            ) from None
         except OSError as error:
-            raise BadInput(f"results_dir: {root} cannot be written ({error.strerror}); give results_dir=PATH that you may write to") from None
+            raise BadInput(
+                f"results_dir: {root} cannot be written ({error.strerror}); give results_dir=PATH that you may write to"
+            ) from None
         (path / "launches").mkdir()
         folder = cls(path)
         folder._point_latest(root)
@@ -53,13 +58,18 @@ class ResultFolder:
         """An existing result; `key` is the option that named it. Raises BadInput: not a result, unknown version."""
         run = path / "run.json"
         if not run.is_file():
-            raise BadInput(f"{key}: {path} is no result folder (it has no run.json); give the folder that a run printed")
+            raise BadInput(
+                f"{key}: {path} is no result folder (it has no run.json); give the folder that a run printed"
+            )
         try:
             version = json.loads(run.read_text()).get("schema_version")
         except ValueError:
             raise BadInput(f"{key}: {run} is not readable JSON; the result is damaged, start a new run") from None
         if version != SCHEMA_VERSION:
-            raise BadInput(f"{key}: {run} has schema version {version!r}, this suite reads {SCHEMA_VERSION}; use the suite that wrote it")
+            raise BadInput(
+                f"{key}: {run} has schema version {version!r}, this suite reads {SCHEMA_VERSION}; "
+                "use the suite that wrote it"
+            )
         return cls(path.resolve())
 
     def _point_latest(self, root: Path) -> None:

@@ -93,7 +93,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Sample:
-    """One save at job level (over all ranks), as it stands in samples.parquet. Seconds and bytes; null: not measured."""
+    """One save at job level (over all ranks), a row of samples.parquet. Seconds and bytes; null: not measured."""
 
     launch: int
     occasion: int

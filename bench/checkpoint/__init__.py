@@ -44,16 +44,16 @@ def refusal(name: str, config: Run) -> str | None:
 def _refuse_nvrx_async(config: Run) -> str | None:
     # The library's own asynchronous save never syncs: beside arms that do, it would look faster than it is.
     if config.checkpoint.api == "torch_async" and config.storage.fsync:
-        return "checkpoint.api: torch_async cannot fsync what it writes; set storage.fsync=false, or checkpoint.api=queue"
+        return "checkpoint.api: torch_async never syncs what it writes; set storage.fsync=false or checkpoint.api=queue"
     return None
 
 
 def _refuse_synthetic(config: Run) -> str | None:
     if config.design.name != "calibrate":
         return "checkpoint.arms: synthetic saves nothing and only calibrates the instrument; use design=calibrate"
-    missing = {"block_s", "durable_s"} - config.checkpoint.synthetic.keys()
-    if missing:
-        return f"checkpoint.synthetic: lacks {', '.join(sorted(missing))}; give both durations in seconds"
+    given = config.checkpoint.synthetic.keys()
+    if not {"block_s", "durable_s"} <= given <= {"block_s", "durable_s", "slowdown"}:
+        return f"checkpoint.synthetic: takes block_s, durable_s and, if wanted, slowdown; got {sorted(given)}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""NVIDIA Resiliency Extension: what differs between its versions (0.4.1 and 0.7.0), and bounds around its writer process.
+"""NVIDIA Resiliency Extension: what differs between its versions (0.4.1, 0.7.0), and bounds around its writer process.
 
 Two things of the library are never called: a blocking finalize, which waits for ever for a dead writer, and its close,
 which begins with one.
@@ -21,7 +21,7 @@ from bench.record import clock
 _CORE = "nvidia_resiliency_ext.checkpointing.async_ckpt.core"
 _TORCH_CKPT = "nvidia_resiliency_ext.checkpointing.async_ckpt.torch_ckpt"
 
-# An idle writer asked to end needs about 0.2 s; the bounds are for busy machines. Together: the longest a close can take.
+# An idle writer asked to end needs about 0.5 s; the bounds are for busy machines. Their sum bounds a close.
 ASK_S, TERMINATE_S, KILL_S = 3.0, 2.0, 5.0
 
 
@@ -37,8 +37,8 @@ def version(device: str, shim: bool = False) -> str | None:
 def make_queue(writer_needs_cuda: bool = False) -> Any:
     """An AsyncCallsQueue with a persistent writer process, in whichever version is installed.
 
-    Without `cpu_shm_mode` the writer of 0.7.0 opens the rank's CUDA device: it dies where there is none, and costs device
-    memory where there is one; only a writer that is sent CUDA tensors needs it.
+    Without `cpu_shm_mode` the writer of 0.7.0 opens the rank's CUDA device: it dies where there is none, and takes
+    device memory where there is one; only a writer that is sent CUDA tensors needs it.
     """
     queue = import_module(_CORE).AsyncCallsQueue
     # Of __init__, not of the class: in 0.7.0 its metaclass takes anything and so hides what the class takes.
@@ -98,20 +98,21 @@ class WriterWatch:
     @contextmanager
     def handing_over(self) -> Iterator[None]:
         """Around the call that gives the queue its request."""
-        self.check_alive()
         self._since = clock()
         yield
         self.process = self.queue.persistent_caller.process
 
     def finished(self) -> bool:
-        """True when nothing is in flight. Raises CheckpointError if the writer is dead or has passed the deadline."""
-        if self._since is not None and not self._ask():
-            self.check_alive()
-            if clock() - self._since > self.deadline_s:
-                raise CheckpointError(f"the writer process {self.pid} did not finish within {self.deadline_s} s")
-            return False
-        self._since = None
-        return True
+        """True when nothing is in flight. Raises CheckpointError if the writer is dead or past the deadline."""
+        dead = self._death()  # looked at before the question: what a dead writer has answered is all there by then
+        if self._since is None or self._ask():
+            self._since = None
+            return True
+        if dead:
+            raise CheckpointError(dead)
+        if clock() - self._since > self.deadline_s:
+            raise CheckpointError(f"the writer process {self.pid} did not finish within {self.deadline_s} s")
+        return False
 
     def _ask(self) -> bool:
         # no_dist: this rank's writer only; the other form is a collective of all ranks, on a CUDA tensor.
@@ -120,13 +121,15 @@ class WriterWatch:
 
     def check_alive(self) -> None:
         """Raises CheckpointError if the writer process was started and is gone."""
+        if dead := self._death():
+            raise CheckpointError(dead)
+
+    def _death(self) -> str | None:
         if self.process is None or self.process.is_alive():
-            return
-        if self._since is not None and self._ask():  # it finished its write and then died
-            self._since = None
+            return None
         code = self.process.exitcode
         cause = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}; see its output"
-        raise CheckpointError(f"the writer process {self.pid} is dead ({cause})")
+        return f"the writer process {self.pid} is dead ({cause})"
 
     def end(self) -> None:
         """End the writer by its own pid: ask if it is idle, then terminate, then kill. Idempotent, bounded."""

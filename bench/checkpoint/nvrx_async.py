@@ -1,11 +1,11 @@
 """Asynchronous through NVRx: the trainer stages its shard and trains on, a writer process makes it durable.
 
 Two ways, by `options["api"]`:
-  queue        NVRx's AsyncCallsQueue runs this suite's own function (bench.checkpoint.writer): same format, same fsync and
-               the same rename as sync_local, and the writer itself stamps the moment at which the shard is durable.
-  torch_async  the published TorchAsyncCheckpoint.async_save, as it comes: torch.save in the writer, no fsync. It names no
-               moment of completion, so the shard is renamed and stamped when a poll of the trainer learns of it: later
-               than the truth by up to one step.
+  queue        NVRx's AsyncCallsQueue runs this suite's own function (bench.checkpoint.writer): same format, fsync and
+               rename as sync_local, and the writer itself stamps the moment at which the shard is durable.
+  torch_async  the published TorchAsyncCheckpoint.async_save, as it comes: torch.save in the writer, no fsync. It names
+               no moment of completion, so the shard is renamed and stamped when a poll of the trainer learns of it:
+               later than the truth by up to one step. Its copy of CUDA tensors is part of "enqueue".
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol
 
 import torch
@@ -25,6 +25,10 @@ from bench.errors import BadInput, near
 from bench.record import clock
 
 Phase = Callable[[str], AbstractContextManager[None]]
+
+
+class WriterReported(CheckpointError):
+    """The writer could not write, and has put that on record itself."""
 
 
 class Api(Protocol):
@@ -65,52 +69,55 @@ class NvrxAsync(Sharded):
             raise CheckpointError(f"{self.name}: closed")
         with self.phase("wait_previous"):
             self.drain()
-        target = self.target(step, save)
-        if self._api is None:
-            self._api = self._make_api(self.context)
+        self._in_flight = self.target(step, save)
         try:
-            self._api.submit(target, tree, self.phase)
-        except OSError as error:
-            raise self._give_up(target, storage.describe(error)) from error
-        except CheckpointError as error:
-            raise self._give_up(target, str(error)) from error
-        self._in_flight = target
+            if self._api is None:
+                self._api = self._make_api(self.context)
+            self._api.submit(self._in_flight, tree, self.phase)
+        except (CheckpointError, OSError) as error:
+            reason = str(error) if isinstance(error, CheckpointError) else storage.describe(error)
+            raise self._give_up(reason) from error
 
     def poll(self) -> bool:
         if self._api is None:
             return True
-        target = self._in_flight
         try:
             if not self._api.watch.finished():
                 return False
-            if target is not None:
+            if self._in_flight is not None:
+                self._api.settle(self._in_flight)
                 self._in_flight = None
-                self._api.settle(target)
-            self._api.watch.check_alive()
+            self._api.watch.check_alive()  # a writer that died between saves is noticed before the next one needs it
+        except WriterReported as error:
+            raise self._give_up(str(error), record=False) from error
         except CheckpointError as error:
-            raise self._give_up(target, str(error)) from error
+            raise self._give_up(str(error)) from error
         return True
 
-    def _give_up(self, target: storage.Target | None, reason: str) -> CheckpointError:
-        """The failure as the trainer hears of it, once. The next save starts with a new writer."""
-        self._discard()
-        what = "between saves" if target is None else f"save {target.save} at step {target.step} failed"
-        if target is not None:
-            target.temporary.unlink(missing_ok=True)
-        return CheckpointError(f"{self.name}: {what}: {reason}")
+    def _give_up(self, reason: str, record: bool = True) -> CheckpointError:
+        """Puts a failure on record and returns the error that tells it, once. The next save starts a new writer."""
+        target = self._discard()
+        if target is None:
+            return CheckpointError(f"{self.name}: between saves: {reason}")
+        if record:
+            self.context.recorder.instant("failed", arm=self.name, save=target.save, reason=reason)
+        return CheckpointError(f"{self.name}: save {target.save} at step {target.step} failed: {reason}")
 
-    def _discard(self) -> None:
-        api, self._api, self._in_flight = self._api, None, None
+    def _discard(self) -> storage.Target | None:
+        """End the writer, whatever it does. Returns what it was writing."""
+        api, target = self._api, self._in_flight
+        self._api, self._in_flight = None, None
         if api is not None:
             api.watch.end()
             api.release()
+        if target is not None:
+            with suppress(OSError):
+                target.temporary.unlink(missing_ok=True)  # a writer that is killed cannot remove it itself
+        return target
 
     def close(self) -> None:
         self._closed = True
-        target = self._in_flight
         self._discard()
-        if target is not None:
-            target.temporary.unlink(missing_ok=True)  # the writer was ended in the middle of it
 
 
 class QueueApi:
@@ -125,23 +132,25 @@ class QueueApi:
         with phase("plan"):
             storage.withdraw(target)
             layout = staging.lay_out(trees.localize(tree))
+        first = self._stage.block is None
         with phase("stage"):
             staged = self._stage.fill(layout)
+        if first and self._stage.pinned is not None:
+            self._context.recorder.instant("staging", arm=target.arm, pinned=self._stage.pinned)
         with phase("enqueue"), self.watch.handing_over():
             request = nvrx.make_request(writer.write_staged, (self._job(target), staged))
             self.watch.queue.schedule_async_request(request)
 
     def _job(self, target: storage.Target) -> writer.Job:
         context = self._context
-        meta = {**context.meta, "incarnation": context.incarnation}
-        return writer.Job(target, str(context.events_dir), json.dumps(meta), os.getpid())
+        return writer.Job(target, str(context.events_dir), json.dumps(context.meta), os.getpid())
 
     def settle(self, target: storage.Target) -> None:
         if self._stage.block is None:
             raise CheckpointError("the staging memory is gone")
         state, reason = staging.read_status(self._stage.block)
         if state != staging.DONE:
-            raise CheckpointError(reason or "the writer left no status")
+            raise WriterReported(reason or "the writer left no status")
 
     def release(self) -> None:
         self._stage.release()
@@ -163,8 +172,8 @@ class TorchAsyncApi:
             target.final.parent.mkdir(exist_ok=True)
             local = trees.localize(tree)
         with phase("stage"):
-            # The library copies CUDA tensors but hands on those of the CPU as they are, and the writer then finds in them
-            # what the trainer has made of them since.
+            # The library copies CUDA tensors but hands on those of the CPU as they are, and the writer then finds in
+            # them what the trainer has made of them since.
             local = trees.map_leaves(_own_cpu_tensor, local)
         with phase("enqueue"), self.watch.handing_over(), nvrx.cuda_shim(self._context.device):
             self._t_begin = clock()
@@ -177,9 +186,7 @@ class TorchAsyncApi:
             storage.publish(target, size, self._t_begin, recorder)
             storage.retire(target, recorder)
         except OSError as error:
-            reason = storage.describe(error)
-            recorder.instant("failed", arm=target.arm, save=target.save, reason=reason)
-            raise CheckpointError(reason) from error
+            raise CheckpointError(storage.describe(error)) from error
 
     def release(self) -> None:
         return None

@@ -1,8 +1,8 @@
 """The storage probe: how fast the checkpoint store takes plain sequential writes, as a ceiling to hold saves against.
 
-`python -m bench.checkpoint.probe DIRECTORY NAME BYTES FSYNC START_AT` writes one file of BYTES with the suite's own
-fsync setting, starting at START_AT (monotonic seconds) so that all processes of a node write together, removes it and prints
-{"t0", "t1"}. As many processes as ranks and the same bytes per process as a save make the comparison fair.
+`python -m bench.checkpoint.probe DIRECTORY NAME BYTES FSYNC START_AT` writes one file of BYTES with the suite's
+own fsync setting, starting at START_AT (monotonic seconds) so that all processes of a node write together, removes it
+and prints {"t0", "t1"}. As many processes as ranks and the same bytes per process as a save make the comparison fair.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from bench.checkpoint.base import CheckpointError, Context, Strategy, Tree, Wron
 
 
 class Sharded(Strategy):
-    """Checkpoints in the layout of bench.checkpoint.storage. Constructing one clears what earlier incarnations left torn."""
+    """Checkpoints in the layout of bench.checkpoint.storage. Constructing one clears what earlier ones left torn."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -21,7 +21,8 @@ class Sharded(Strategy):
             context.directory.mkdir(parents=True, exist_ok=True)
             storage.clear_leftovers(context.directory, context.rank, context.world_size, context.incarnation)
         except OSError as error:
-            raise CheckpointError(f"{self.name}: {context.directory} is not usable: {storage.describe(error)}") from error
+            reason = storage.describe(error)
+            raise CheckpointError(f"{self.name}: {context.directory} is not usable: {reason}") from error
 
     def target(self, step: int, save: int) -> storage.Target:
         context = self.context
@@ -64,7 +65,7 @@ def dump_tree(tree: Any, file: BinaryIO) -> None:
 def read_shard(path: Path) -> Tree:
     """The tree of one shard, on the CPU. Raises CheckpointError if the file is missing, truncated or damaged.
 
-    Reads instead of mapping the file: reading verifies the checksums, and a file that shrinks cannot raise SIGBUS later.
+    Reads instead of mapping the file: reading verifies the checksums, and the file may shrink or go afterwards.
     """
     try:
         return cast(Tree, _load(path))
@@ -76,5 +77,5 @@ def _load(path: Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
-        # A user's tree may hold objects beyond tensors and plain values; the file is this suite's own, so it may run them.
+        # A user's tree may hold more than tensors and plain values; the file is this suite's own, so it may be trusted.
         return torch.load(path, map_location="cpu", weights_only=False)

@@ -66,7 +66,7 @@ def lay_out(tree: Any) -> Layout:
 
 
 class _Pickler(pickle.Pickler):
-    """Puts the number of a slot where a tensor stands. Tensors that are the same memory get one slot, as in torch.save."""
+    """Puts the number of a slot where a tensor stands; tensors that are the same memory share one, as in torch.save."""
 
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
@@ -107,7 +107,7 @@ class _Unpickler(pickle.Unpickler):
 def _view(slot: Slot, memory: Any) -> torch.Tensor:
     if slot.numel == 0:  # frombuffer refuses empty views
         return torch.empty(slot.shape, dtype=slot.dtype)
-    # frombuffer and not a slice of the block: torch.save writes a tensor's whole storage, which for a slice is the block.
+    # Not a slice of the block: torch.save writes a tensor's whole storage, which for a slice would be the block.
     return torch.frombuffer(memory, dtype=slot.dtype, count=slot.numel, offset=slot.offset).reshape(slot.shape)
 
 
@@ -146,10 +146,11 @@ class Stage:
     def _allocate(self, size_bytes: int) -> torch.Tensor:
         try:
             # Touches every page: the first save pays for them, and no later one does.
-            block = torch.zeros(size_bytes, dtype=torch.uint8).share_memory_()
+            block: torch.Tensor = torch.zeros(size_bytes, dtype=torch.uint8).share_memory_()
         except RuntimeError as error:
             raise CheckpointError(
-                f"{size_bytes / 1e9:.2f} GB of shared memory could not be had ({error}); enlarge /dev/shm or use fewer ranks a node"
+                f"{size_bytes / 1e9:.2f} GB of shared memory could not be had ({error}); "
+                "enlarge /dev/shm or run fewer ranks per node"
             ) from error
         if self.device == "cuda":
             # Without it CUDA copies through a small pinned buffer of its own, at a fraction of the bandwidth.

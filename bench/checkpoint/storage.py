@@ -1,11 +1,11 @@
 """Where sharded checkpoints stand and when they count: names, completeness, durability, retention. Imports no torch.
 
-    <directory>/step-00000012/shard-00003-of-00016.pt        final name: this shard is whole and, if so configured, durable
-    <directory>/step-00000012/.shard-00003-of-00016.pt.<incarnation>.tmp     being written; never read by anybody
+    <directory>/step-00000012/shard-00003-of-00016.pt      final name: the shard is whole and, if so configured, durable
+    <directory>/step-00000012/.shard-00003-of-00016.pt.<incarnation>.tmp    being written; never read by anybody
 
-A checkpoint is complete when every shard of the world size that the names state is there under its final name. No marker
-is needed, and no rank waits for another one. Every file belongs to exactly one rank of the present world size, which
-alone deletes it.
+A checkpoint is complete when every shard of the world size that the names state is there under its final name. No
+marker is needed, and no rank waits for another one. Every file belongs to exactly one rank of the present world size,
+which alone deletes it.
 """
 
 from __future__ import annotations
@@ -149,9 +149,7 @@ def publish(target: Target, size_bytes: int, t_begin: float, recorder: Recorder)
     if target.fsync:
         _fsync_folder(target.final.parent)  # the shard's name
         _fsync_folder(target.directory)  # the name of the step's folder
-    recorder.instant(
-        "durable", arm=target.arm, save=target.save, step=target.step, bytes=size_bytes, t_begin=t_begin
-    )
+    recorder.instant("durable", arm=target.arm, save=target.save, step=target.step, bytes=size_bytes, t_begin=t_begin)
 
 
 def _fsync_folder(folder: Path) -> None:
@@ -188,8 +186,8 @@ def retire(target: Target, recorder: Recorder) -> None:
 def withdraw(target: Target) -> None:
     """Delete this rank's shards of the very step that is to be written.
 
-    They stem from an earlier attempt that was rolled back; left in place they would make a checkpoint look complete that
-    mixes two attempts.
+    They stem from an earlier attempt that was rolled back; left in place, they would make a checkpoint look complete
+    that mixes two attempts.
     """
     folder = step_dir(target.directory, target.step)
     for path in _own(folder, target.rank, target.world_size):
@@ -249,7 +247,7 @@ def check_directory(directory: Path, field: str = "storage.dir") -> None:
 
 
 def check_space(directory: Path, checkpoint_bytes: int, keep: int, arms: int = 1, field: str = "storage.dir") -> None:
-    """Raises BadInput if the free space does not hold keep + 1 checkpoints (the last one is being written) of every arm.
+    """Raises BadInput if the free space does not hold keep + 1 checkpoints (one is being written) of every arm.
 
     `checkpoint_bytes`: predicted bytes of one checkpoint over all ranks. `arms`: how many of them write checkpoints.
     """

@@ -18,7 +18,8 @@ class SyncLocal(Sharded):
             with self.phase("plan"):
                 storage.withdraw(target)
                 local = trees.compact(trees.localize(tree))
-            # CUDA tensors are copied to the host inside torch.save, one after the other: this is what "synchronous" costs.
+            # torch.save copies CUDA tensors to the host, one after the other; like the rest of it, that blocks.
             storage.write_shard(target, partial(dump_tree, local), self.context.recorder, self.phase)
         except (OSError, RuntimeError) as error:
-            raise CheckpointError(f"{self.name}: save {save} at step {step} failed: {storage.describe(error)}") from error
+            reason = storage.describe(error)
+            raise CheckpointError(f"{self.name}: save {save} at step {step} failed: {reason}") from error

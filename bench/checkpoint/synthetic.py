@@ -1,7 +1,7 @@
 """A strategy of exactly known durations, to calibrate the instrument with. It writes nothing.
 
-Options (seconds): `block_s`: how long save() blocks (S). `durable_s`: from the call until the write counts as durable (L).
-`poll_s`: how long each poll blocks while the write is in flight (0): a known cost that save() does not show.
+Options: `block_s`: seconds that save() blocks (S). `durable_s`: seconds from the call until the write counts as durable
+(L). `slowdown`: how many times longer the trainer's paced steps take meanwhile (1); the trainer reads and obeys it.
 `slowdown`: how many times longer paced steps take while the write is in flight (1), the same in another place.
 """
 
@@ -30,13 +30,12 @@ class Synthetic(Strategy):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        known = {"block_s", "durable_s", "poll_s", "slowdown"}
-        options = {name: float(value) for name, value in context.options.items() if name in known}
-        if not {"block_s", "durable_s"} <= options.keys() or any(value < 0 for value in options.values()):
-            raise BadInput(f"checkpoint.synthetic: needs block_s and durable_s, 0 or more seconds each, got {context.options}")
+        options = {name: float(context.options.get(name, -1.0)) for name in ("block_s", "durable_s")}
+        self.slowdown = float(context.options.get("slowdown", 1.0))
+        if min(options.values()) < 0 or self.slowdown < 1:
+            given = f"{context.options}"
+            raise BadInput(f"checkpoint.synthetic: needs block_s and durable_s >= 0 s and slowdown >= 1, got {given}")
         self.block_s, self.durable_s = options["block_s"], options["durable_s"]
-        self.poll_s = options.get("poll_s", 0.0)
-        self.slowdown = options.get("slowdown", 1.0)
         self.background = self.durable_s > self.block_s
         self._in_flight: _Write | None = None
 
@@ -47,15 +46,10 @@ class Synthetic(Strategy):
         self._in_flight = _Write(save, step, t_begin)
         with self.phase("write"):
             wait_until(t_begin + self.block_s)
-        self._note_durable()
+        self.poll()
 
     def poll(self) -> bool:
-        if self._in_flight is not None and self.poll_s:
-            wait_until(clock() + self.poll_s)
-        return self._note_durable()
-
-    def _note_durable(self) -> bool:
-        """Record the moment, once it has come; only then, since before it the process may still be killed."""
+        """Records the moment at which the write became durable, once it has come: a killed process must not have."""
         write = self._in_flight
         if write is None:
             return True

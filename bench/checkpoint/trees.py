@@ -13,7 +13,7 @@ Path = tuple[Any, ...]  # the keys and indices that lead to a leaf
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
-    """A tree of the same shape with `function` applied to every leaf; containers are new, leaves are what it returns."""
+    """A tree of the same shape with `function` applied to every leaf; containers are new."""
     if isinstance(tree, dict):
         return {key: map_leaves(function, value) for key, value in tree.items()}
     if isinstance(tree, list):
@@ -45,7 +45,7 @@ def local_tensor(leaf: Any) -> Any:
 
 
 def localize(tree: Any) -> Any:
-    """The tree with every DTensor replaced by this rank's local tensor. No bytes are copied: tensors alias the live ones."""
+    """The tree with every DTensor replaced by this rank's local tensor. Copies nothing: tensors alias the live ones."""
     with torch.no_grad():  # with gradients on, to_local() is an autograd operation and costs ten times as much
         return map_leaves(local_tensor, tree)
 
@@ -53,7 +53,7 @@ def localize(tree: Any) -> Any:
 def compact(tree: Any) -> Any:
     """The tree with tensors that are only a part of their storage copied out of it.
 
-    torch.save writes a tensor's whole storage; without this a padded or sliced shard would write bytes that are not its.
+    torch.save writes a tensor's whole storage: a padded or sliced shard would write bytes that are not its own.
     """
     return map_leaves(_compact_leaf, tree)
 
@@ -67,11 +67,10 @@ def _compact_leaf(leaf: Any) -> Any:
 def tree_digest(tree: Any) -> str:
     """SHA-256 (hex) over the paths, dtypes, shapes and bytes of local tensors and the reprs of all other leaves.
 
-    Does not depend on the order of dict keys, nor on the device that tensors are on (CUDA tensors are copied to the CPU).
+    Depends neither on the order of dict keys nor on the device of tensors (those on CUDA are copied to the CPU).
     """
     digest = hashlib.sha256()
-    for path, leaf in sorted(flatten(tree), key=lambda item: repr(item[0])):
-        leaf = local_tensor(leaf)
+    for path, leaf in sorted(flatten(localize(tree)), key=lambda item: repr(item[0])):
         if isinstance(leaf, torch.Tensor):
             digest.update(f"{path!r} {leaf.dtype} {tuple(leaf.shape)}\n".encode())
             digest.update(tensor_bytes(leaf))
@@ -83,4 +82,4 @@ def tree_digest(tree: Any) -> str:
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     """The raw bytes of a tensor in row-major order, as they are in memory (any dtype, any size)."""
     flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return memoryview(flat.numpy())
+    return flat.numpy().data

@@ -2,9 +2,9 @@
 
     python -m bench.checkpoint.verify DIRECTORY STEP [OUT.json]
 
-writes {"step": 12, "complete": true, "digests": {"0": "<sha256>", ...}, "errors": {"1": "<reason>"}} to OUT.json (under a
-temporary name first) or to standard output. A shard that cannot be read has a null digest and a reason. Exits with 0
-whenever the question could be answered.
+writes {"step": 12, "complete": true, "digests": {"0": "<sha256>", ...}, "errors": {"1": "<reason>"}} to OUT.json
+(under a temporary name first) or to standard output. A shard that cannot be read has a null digest and a reason. Exits
+with 0 whenever the question could be answered.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def verify(directory: Path, step: int) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.checkpoint.verify", description="fingerprint a checkpoint's shards")
+    parser = argparse.ArgumentParser(prog="python -m bench.checkpoint.verify", description="fingerprint every shard")
     parser.add_argument("directory", type=Path)
     parser.add_argument("step", type=int)
     parser.add_argument("out", type=Path, nargs="?")

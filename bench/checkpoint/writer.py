@@ -7,7 +7,7 @@ import json
 import os
 import signal
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -37,22 +37,22 @@ def write_staged(job: Job, staged: staging.Staged) -> None:
         die_with(job.trainer_pid)
         tree = staging.rebuild(staged)
         storage.write_shard(job.target, partial(dump_tree, tree), _recorder(job.events_dir, job.meta))
-    except Exception as error:  # a process boundary
+    except Exception as error:  # noqa: BLE001 - a process boundary
         staging.write_status(staged.block, staging.FAILED, storage.describe(error))
     else:
         staging.write_status(staged.block, staging.DONE)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _recorder(events_dir: str, meta: str) -> Recorder:
     """This process's event file: opened by its first save, kept for all later ones."""
     identity: dict[str, Any] = json.loads(meta)
     return Recorder(Path(events_dir), **{**identity, "role": "writer"})
 
 
-@lru_cache(maxsize=None)
+@cache
 def die_with(trainer_pid: int) -> None:
-    """Let the kernel kill this process when its trainer dies, also by SIGKILL; else it would hold its output open for ever.
+    """Let the kernel kill this process when its trainer dies, also by SIGKILL; else it would live on, output and all.
 
     The signal is tied to the thread that started this process: the trainer must save from a thread that lives as long
     as it does. Until its first save a writer is not covered; the node runner reaps such ones.

@@ -19,7 +19,9 @@ LAUNCHERS: dict[str, str] = {
 def create(name: str) -> Launcher:
     """The launcher of cluster=NAME. Raises BadInput for one that this version does not have."""
     if name not in LAUNCHERS:
-        raise BadInput(f"cluster: {name} is planned and not in this version; use cluster=local, or cluster=emulated for a rehearsal")
+        raise BadInput(
+            f"cluster: {name} is not in this version; use cluster=local, or cluster=emulated for a rehearsal"
+        )
     module, attribute = LAUNCHERS[name].split(":")
     launcher: Launcher = getattr(import_module(module), attribute)()
     return launcher

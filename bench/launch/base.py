@@ -78,18 +78,25 @@ class OnThisMachine(Launcher):
         self._runners: dict[int, int] = {}  # pid -> node
         self.codes: dict[int, int] = {}
 
-    def commands(self, config: Run, paths: Paths, port: int = 0) -> list[list[str]]:
+    def commands(self, config: Run, paths: Paths, port: str = "PORT") -> list[list[str]]:
         return [self._command(config, paths, node, port) for node in range(config.num_nodes)]
 
-    def _command(self, config: Run, paths: Paths, node: int, port: int) -> list[str]:
+    def _command(self, config: Run, paths: Paths, node: int, port: str) -> list[str]:
         words = [sys.executable, "-m", "bench.node", "--result", str(paths.result), "--node", str(node)]
-        words += ["--host", "127.0.0.1", "--port", str(port), "--work-dir", str(paths.work_dir / f"node{node}")]
-        return [*words, "--checkpoint-dir", str(paths.checkpoint_dir), "--device", device_of(config), "--die-with-parent"]
+        words += ["--host", "127.0.0.1", "--port", port, "--work-dir", str(paths.work_dir / f"node{node}")]
+        return [
+            *words,
+            "--checkpoint-dir",
+            str(paths.checkpoint_dir),
+            "--device",
+            device_of(config),
+            "--die-with-parent",
+        ]
 
     def start(self, config: Run, paths: Paths) -> None:
         root = str(Path(__file__).resolve().parents[2])
         env = dict(os.environ) | {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
-        for node, command in enumerate(self.commands(config, paths, free_port())):
+        for node, command in enumerate(self.commands(config, paths, str(free_port()))):
             pid = self._supervisor.start(command, env, paths.result / "logs" / f"runner-{node}.log")
             self._runners[pid] = node
 

@@ -1,4 +1,4 @@
-"""A rehearsal: several nodes on this machine, each with a runner, an agent and ranks of its own. Never cluster figures."""
+"""A rehearsal: several nodes on this machine, each with its own runner, agent and ranks. Never cluster figures."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ class Emulated(OnThisMachine):
         cpus = len(os.sched_getaffinity(0))
         if config.world_size > RANKS_PER_CPU * cpus:
             raise BadInput(
-                f"num_nodes: {config.num_nodes} x {config.ranks_per_node} ranks are too many to rehearse on {cpus} CPUs "
-                f"(at most {RANKS_PER_CPU * cpus}); give ranks_per_node=1 or fewer num_nodes"
+                f"num_nodes: {config.num_nodes} x {config.ranks_per_node} ranks are too many to rehearse on "
+                f"{cpus} CPUs (at most {RANKS_PER_CPU * cpus}); give ranks_per_node=1 or fewer num_nodes"
             )

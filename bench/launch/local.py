@@ -12,6 +12,11 @@ class Local(OnThisMachine):
 
     def check(self, config: Run, gpus: int) -> None:
         if config.num_nodes > 1:
-            raise BadInput(f"num_nodes: {config.scenario} asks for {config.num_nodes} nodes and this is one machine; {WAYS_ON}")
+            raise BadInput(
+                f"num_nodes: {config.scenario} asks for {config.num_nodes} nodes and this is one machine; {WAYS_ON}"
+            )
         if config.device == "cuda" and gpus < config.ranks_per_node:
-            raise BadInput(f"ranks_per_node: {config.scenario} asks for {config.ranks_per_node} GPUs and this machine has {gpus}; {WAYS_ON}")
+            raise BadInput(
+                f"ranks_per_node: {config.scenario} asks for {config.ranks_per_node} GPUs and this machine "
+                f"has {gpus}; {WAYS_ON}"
+            )

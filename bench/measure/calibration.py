@@ -1,4 +1,4 @@
-"""Is the instrument right? Known durations, put in at one end, are compared with the figures that come out at the other."""
+"""Is the instrument right? Known durations go in at one end and are compared with what comes out at the other."""
 
 from __future__ import annotations
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from statistics import median
 
-from bench.measure.evidence import Evidence, Level, answer, instants, listed
 from bench.measure.events import LaunchRecord
+from bench.measure.evidence import Evidence, Level, answer, instants, listed
 from bench.measure.ledger import slots_without_wall
 from bench.schema import Check
 
@@ -28,22 +28,23 @@ IDLE_LOAD_PER_CPU = 0.5
 
 
 def launches(evidence: Evidence) -> Check:
-    """Did every launch come to its measured end?"""
-    complete = [launch.index for launch in evidence.measured_launches if launch.complete]
-    failed = [launch for launch in evidence.launches if not launch.complete]
-    level: Level = "invalid" if not complete else "warn" if failed else "ok"
-    reason = f"{len(complete)} measured launches came to their end"
-    if failed:
-        described = listed(f"{launch.index} ({_status(launch)})" for launch in failed)
-        reason += f"; launches that did not: {described}"
-    return answer(
-        "launches", level, reason, "read launches/<k>/logs of these launches, mend the cause and run with resume=PATH"
+    """Did every launch that was started come to its measured end?"""
+    complete = [launch for launch in evidence.measured_launches if launch.complete]
+    skipped = [launch.index for launch in evidence.launches if launch.skipped]
+    failed = [launch for launch in evidence.launches if not launch.complete and not launch.skipped]
+    level: Level = "invalid" if not complete else "warn" if failed else "note" if skipped else "ok"
+    parts = [f"{len(complete)} of {len(evidence.measured_launches)} measured launches came to their end"]
+    parts += [f"others failed: {listed(map(_failure, failed))}"] if failed else []
+    parts += [f"left out for the budget: {listed(skipped)}"] if skipped else []
+    remedy = (
+        "read launches/<k>/logs, mend the cause, run again with resume=PATH; raise the budget for what was left out"
     )
+    return answer("launches", level, "; ".join(parts), remedy)
 
 
-def _status(launch: LaunchRecord) -> str:
-    skipped = launch.launch.get("skipped")
-    return f"skipped: {skipped}" if skipped else str(launch.launch.get("status"))
+def _failure(launch: LaunchRecord) -> str:
+    reason = launch.launch.get("reason")
+    return f"{launch.index} ({launch.launch.get('status')}{f': {reason}' if reason else ''})"
 
 
 def events(evidence: Evidence) -> Check:
@@ -92,13 +93,13 @@ def unattributed(evidence: Evidence) -> Check:
 
 def _unattributed_share(evidence: Evidence, launch: int) -> float | None:
     """Of the largest size over the launch's slots, so that a surplus in one does not hide a lack in another."""
-    wall: Counter[str] = Counter()
-    rest: Counter[str] = Counter()
+    wall: defaultdict[str, float] = defaultdict(float)
+    rest: defaultdict[str, float] = defaultdict(float)
     for row in evidence.ledger:
         if row.launch == launch:
-            wall[row.slot] += row.seconds  # type: ignore[assignment]
+            wall[row.slot] += row.seconds
             if row.category == "unattributed":
-                rest[row.slot] += row.seconds  # type: ignore[assignment]
+                rest[row.slot] += row.seconds
     shares = [rest[slot] / seconds for slot, seconds in wall.items() if seconds > 0]
     return max(shares, key=abs, default=None)
 

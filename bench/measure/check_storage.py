@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from statistics import median
 
-from bench.measure.evidence import Evidence, answer, instants, listed
 from bench.measure.events import LaunchRecord
+from bench.measure.evidence import Evidence, Level, answer, instants, listed
 from bench.schema import Check
 
 ABOVE_PROBE = 1.1
@@ -14,7 +14,7 @@ PROBE_DRIFT_SHARE = 0.20
 
 
 def job_probes_bytes_per_s(launch: LaunchRecord) -> dict[str, float]:
-    """The storage probe of a launch by moment ("before", "after"): the nodes write at the same time, so their rates add."""
+    """Storage probe of a launch by moment ("before", "after"): nodes write at the same time, so their rates add."""
     rates: defaultdict[str, float] = defaultdict(float)
     for event in instants(launch, "probe"):
         rates[str(event["when"])] += float(event["bytes_per_s"])
@@ -52,7 +52,7 @@ def probe_drift(evidence: Evidence) -> Check:
             "probe_drift", "note", "fewer than two launches were probed", "set storage.probe=true and launches=3"
         )
     spread = (max(by_launch) - min(by_launch)) / median(by_launch)
-    level = "warn" if spread > PROBE_DRIFT_SHARE else "ok"
+    level: Level = "warn" if spread > PROBE_DRIFT_SHARE else "ok"
     reason = f"the probe's bandwidth varies by {spread:.0%} between launches"
     return answer("probe_drift", level, reason, "shared or bursting storage: measure on more occasions (append=PATH)")
 
@@ -83,5 +83,5 @@ def one_file_system(evidence: Evidence) -> Check:
         )
     if not shared:
         return answer("one_file_system", "ok", "results and checkpoints are on different file systems", "")
-    level = "note" if evidence.config["cluster"]["name"] in ("local", "emulated") else "warn"
+    level: Level = "note" if evidence.config["cluster"]["name"] in ("local", "emulated") else "warn"
     return answer("one_file_system", level, "results and checkpoints are on one file system", remedy)

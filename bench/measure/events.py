@@ -301,6 +301,11 @@ class LaunchRecord:
         return max((int(worker.meta["world_size"]) for worker in self.workers), default=0)
 
     @property
+    def skipped(self) -> bool:
+        """Never started, because it no longer fitted into the budget."""
+        return self.launch.get("status") == "skipped"
+
+    @property
     def complete(self) -> bool:
         """Every rank came to the end of the measured part."""
         ended = {worker.slot for worker in self.workers if worker.named("measured_end")}

@@ -1,4 +1,4 @@
-"""From the launches of a result to summary.json, the samples and the ledger: the whole account, derived anew each time."""
+"""From the launches of a result to summary.json, the samples and the ledger: the whole account, always derived anew."""
 
 from __future__ import annotations
 

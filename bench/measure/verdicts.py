@@ -40,8 +40,11 @@ def sync_share_40(arm: Arm | None, period: Period) -> Verdict:
             "sync_share_40", _SYNC_PUBLISHED, None, outcome, f"{_not_measured('sync_local', arm)} {_limit(arm)}"
         )
     measured = _percent(arm.share)
-    text = f"At {_period(period, arm)} saving with sync_local costs {measured} of the time; 40 % or more {_WORDS[outcome]}. "
-    return Verdict("sync_share_40", _SYNC_PUBLISHED, measured, outcome, text + _limit(arm))
+    text = (
+        f"At {_period(period, arm)} saving with sync_local costs {measured} of the time; "
+        f"40 % or more {_WORDS[outcome]}. {_limit(arm)}"
+    )
+    return Verdict("sync_share_40", _SYNC_PUBLISHED, measured, outcome, text)
 
 
 def async_efficiency_99(arm: Arm | None, period: Period) -> Verdict:
@@ -51,7 +54,7 @@ def async_efficiency_99(arm: Arm | None, period: Period) -> Verdict:
     if arm is None or efficiency is None:
         text = _not_measured("nvrx_async", arm)
         return Verdict("async_efficiency_99", _ASYNC_PUBLISHED, None, outcome, text)
-    measured = _percent(efficiency)
+    measured = _percent(efficiency, 2)
     text = (
         f"At {_period(period, arm)} the training thread is outside of nvrx_async's saves {measured} of the time "
         f"(1 - S / P, as published); 99 % or more {_WORDS[outcome]}. {_by_cost(arm, outcome)}"
@@ -75,7 +78,8 @@ def _by_cost(arm: Arm, by_stall: Outcome) -> str:
         return "The true cost K was not measured."
     if by_cost == by_stall:
         return ""
-    return f"The true cost K disagrees: by 1 - K / P the efficiency is {_percent(efficiency)}, and the claim {_WORDS[by_cost]}."
+    measured = _percent(efficiency, 2)
+    return f"The true cost K disagrees: by 1 - K / P the efficiency is {measured}, and the claim {_WORDS[by_cost]}."
 
 
 def _complement(share: Figure | None) -> Figure | None:
@@ -109,10 +113,10 @@ def _period(period: Period, arm: Arm) -> str:
 _INTERVALS = {"ci95": "95 % interval", "range": "range", "within_run": "within one run"}
 
 
-def _percent(figure: Figure) -> str:
+def _percent(figure: Figure, digits: int = 1) -> str:
     """E.g. "12.3 % (95 % interval 11.0 to 13.1 %, n = 12)"."""
-    low, high = (f"{100 * value:.1f}" for value in (figure.low, figure.high))
-    return f"{100 * figure.median:.1f} % ({_INTERVALS[figure.interval]} {low} to {high} %, n = {figure.n})"
+    low, high = (f"{100 * value:.{digits}f}" for value in (figure.low, figure.high))
+    return f"{100 * figure.median:.{digits}f} % ({_INTERVALS[figure.interval]} {low} to {high} %, n = {figure.n})"
 
 
 def _seconds(value: float) -> str:

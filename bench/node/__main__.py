@@ -29,10 +29,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--node", type=int, required=True, help="this node's number, from 0")
     parser.add_argument("--host", required=True, help="address of node 0")
     parser.add_argument("--port", type=int, required=True, help="port of node 0's board")
-    parser.add_argument("--work-dir", type=Path, required=True, help="node-local folder for events, logs, temporary files")
+    parser.add_argument(
+        "--work-dir", type=Path, required=True, help="node-local folder for events, logs, temporary files"
+    )
     parser.add_argument("--checkpoint-dir", type=Path, required=True, help="where checkpoints are written")
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
-    parser.add_argument("--die-with-parent", action="store_true", help="end when the process that started this one ends")
+    parser.add_argument(
+        "--die-with-parent", action="store_true", help="end when the process that started this one ends"
+    )
     return parser.parse_args()
 
 
@@ -41,7 +45,9 @@ def main() -> int:
     if given.die_with_parent:
         die_with_parent(signal.SIGTERM)
     signal.signal(signal.SIGTERM, _stop)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches the driver, which asks for an orderly end
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # a terminal's Ctrl-C reaches the driver, which asks for an orderly end
     folder = ResultFolder(given.result)
     run = folder.read_run()
     config, token = run_from_json(run["config"]), run["token"]
@@ -50,7 +56,18 @@ def main() -> int:
     clock = ClockServer() if given.node == 0 else None
     if clock is not None:
         board.post("clock", clock.port)
-    node = Node(given.node, given.host, board, config, folder, token, given.work_dir, given.checkpoint_dir, given.device, supervisor)
+    node = Node(
+        given.node,
+        given.host,
+        board,
+        config,
+        folder,
+        token,
+        given.work_dir,
+        given.checkpoint_dir,
+        given.device,
+        supervisor,
+    )
     coordinator = Coordinator(board, config, folder, read_pilot) if given.node == 0 else None
     try:
         if coordinator is not None:

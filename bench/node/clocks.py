@@ -1,7 +1,7 @@
 """Aligning hosts: the offset of this node's monotonic clock from node 0's, by ping-pong.
 
-A ping carries nothing; node 0 answers with its clock. The exchange with the smallest round trip is kept: its middle is when
-node 0's clock was read, and half that round trip bounds the error.
+A ping carries nothing; node 0 answers with its clock. The exchange with the smallest round trip is kept: its middle is
+when node 0's clock was read, and half that round trip bounds the error.
 """
 
 from __future__ import annotations

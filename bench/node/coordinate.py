@@ -1,7 +1,7 @@
 """The coordinator, on node 0: which launch is next, what it is told, when it is stopped.
 
-It works through the static list of launches in run.json. Each order goes to all runners at once; a launch ends when every
-runner has reported, and is stopped on all nodes when one of them failed or the deadline has passed.
+It works through the static list of launches in run.json. Each order goes to all runners at once; a launch ends when
+every runner has reported, and is stopped on all nodes when one of them failed or the deadline has passed.
 """
 
 from __future__ import annotations

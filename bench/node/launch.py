@@ -70,7 +70,15 @@ class LaunchRunner:
         self.shipper = Shipper(self.events_dir, target / "events")
         self.logs_target = target / "logs"
         self.recorder = Recorder(
-            self.events_dir, role="runner", launch=self.index, node=node.number, local_rank=-1, rank=-1, world_size=node.config.world_size, incarnation=0, token=node.token
+            self.events_dir,
+            role="runner",
+            launch=self.index,
+            node=node.number,
+            local_rank=-1,
+            rank=-1,
+            world_size=node.config.world_size,
+            incarnation=0,
+            token=node.token,
         )
         self.codes: dict[str, int] = {}
 
@@ -141,8 +149,17 @@ class LaunchRunner:
         threads = str(self.node.config.train.threads)
         root = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-        defaults = {"OMP_NUM_THREADS": threads, "GLOO_SOCKET_IFNAME": self.node.config.cluster.interface or interface_to(self.node.host)}
-        fixed = {TOKEN: self.node.token, "BENCH_LAUNCH": str(self.dir / "settings.json"), "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "TMPDIR": str(self.dir)}
+        defaults = {
+            "OMP_NUM_THREADS": threads,
+            "GLOO_SOCKET_IFNAME": self.node.config.cluster.interface or interface_to(self.node.host),
+        }
+        fixed = {
+            TOKEN: self.node.token,
+            "BENCH_LAUNCH": str(self.dir / "settings.json"),
+            "PYTHONPATH": path,
+            "PYTHONUNBUFFERED": "1",
+            "TMPDIR": str(self.dir),
+        }
         return defaults | dict(os.environ) | fixed
 
     def _supervise(self, processes: Sequence[Process]) -> str:
@@ -198,19 +215,32 @@ class LaunchRunner:
         start_at = time.monotonic() + 0.3  # interpreters are up by then
         pids = {}
         for number in range(count):
-            command = [sys.executable, "-m", "bench.checkpoint.probe", str(self.checkpoint_dir), f"n{self.node.number}-{number}"]
+            command = [
+                sys.executable,
+                "-m",
+                "bench.checkpoint.probe",
+                str(self.checkpoint_dir),
+                f"n{self.node.number}-{number}",
+            ]
             command += [str(bytes_per_process), str(config.storage.fsync), str(start_at)]
             log = self.dir / f"probe-{when}-{number}.out"
             pids[self.node.supervisor.start(command, self.environment(), log)] = log
         codes = self.node.supervisor.wait(list(pids), PROBE_PATIENCE_S)
         self.node.supervisor.end_all()
         if len(codes) < count or any(codes.values()):
-            self.recorder.instant("note", text=f"storage probe {when} the launch failed: exit codes {sorted(codes.values())}")
+            self.recorder.instant(
+                "note", text=f"storage probe {when} the launch failed: exit codes {sorted(codes.values())}"
+            )
             return
         spans = [json.loads(log.read_text()) for log in pids.values()]
         seconds = max(s["t1"] for s in spans) - min(s["t0"] for s in spans)
         self.recorder.instant(
-            "probe", when=when, bytes_per_s=bytes_per_process * count / seconds, processes=count, bytes_per_process=bytes_per_process, fsync=config.storage.fsync
+            "probe",
+            when=when,
+            bytes_per_s=bytes_per_process * count / seconds,
+            processes=count,
+            bytes_per_process=bytes_per_process,
+            fsync=config.storage.fsync,
         )
 
     def _verify(self) -> None:
@@ -222,10 +252,14 @@ class LaunchRunner:
         self.node.supervisor.end_all()
         first = self.node.number * self.node.config.ranks_per_node
         for (arm, step), out in outs.items():
-            found = json.loads(out.read_text()) if out.is_file() else {"complete": False, "digests": {}}
+            found: dict[str, Any] = {"complete": False, "digests": {}}
+            if out.is_file():
+                found = json.loads(out.read_text())
             for rank in range(first, first + self.node.config.ranks_per_node):
                 digest = found["digests"].get(str(rank))
-                self.recorder.instant("verified", arm=arm, step=step, rank=rank, digest=digest, complete=found["complete"])
+                self.recorder.instant(
+                    "verified", arm=arm, step=step, rank=rank, digest=digest, complete=found["complete"]
+                )
 
     def _start_verifying(self, arm: str, step: int, out: Path) -> int:
         command = [sys.executable, "-m", "bench.checkpoint.verify", str(self.checkpoint_dir / arm), str(step), str(out)]
@@ -255,8 +289,6 @@ class LaunchRunner:
         return left
 
 
-
-
 def _shm_names() -> set[str]:
     try:
         return set(os.listdir("/dev/shm"))
@@ -268,7 +300,9 @@ def _listening(pids: Sequence[int]) -> list[int]:
     ports = []
     for pid in pids:
         try:
-            ports += [c.laddr.port for c in psutil.Process(pid).net_connections("inet") if c.status == psutil.CONN_LISTEN]
+            ports += [
+                c.laddr.port for c in psutil.Process(pid).net_connections("inet") if c.status == psutil.CONN_LISTEN
+            ]
         except psutil.Error:
             continue
     return ports

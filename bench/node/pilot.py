@@ -1,7 +1,7 @@
 """What the pilot launch shows, and what follows from it for the launches after it.
 
-The pilot is never measured. Its step and save times set intervals that were left "auto", how long a launch is expected to
-take (the budget), when it is given up (the deadline), and the timeouts of collectives, in one coherent order.
+The pilot is never measured. Its step and save times set intervals that were left "auto", how long a launch is expected
+to take (the budget), when it is given up (the deadline), and the timeouts of collectives, in one coherent order.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bench.config import Run
-from bench.design import PILOT_INTERVAL, Launch
+from bench.design import Launch, Segment
 
 MIN_INTERVAL_STEPS = 8
 UNSATURATED = 2.0  # an automatic period is at least this many times the longest write
@@ -28,6 +28,7 @@ class Pilot:
     around_s: float  # probes, clock and content checks, end of processes
     blocking_s: dict[str, float]
     durable_s: dict[str, float]
+    first_durable_s: dict[str, float]  # of the first saves: until the writer had started and written
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -40,16 +41,19 @@ class Pilot:
     def duration_s(self, launch: Launch) -> float:
         """Expected wall time of a launch, from its start to the end of its last process."""
         total = self.startup_s + self.around_s
-        for segment in launch.segments:
-            blocking, durable = self.blocking_s.get(segment.arm, 0.0), self.durable_s.get(segment.arm, 0.0)
-            if segment.interval is None:
-                after = max(segment.after_steps, math.ceil((durable - blocking) / self.step_s) + 1)
-                total += blocking + (segment.control_steps + after + segment.settle_steps) * self.step_s
-            else:
-                total += segment.saves * (blocking + (segment.interval or PILOT_INTERVAL) * self.step_s) + durable
+        for arm in launch.arms:
+            total += max(0.0, self.first_durable_s.get(arm, 0.0) - self.durable_s.get(arm, 0.0))
+        total += sum(self._segment_s(segment) for segment in launch.segments)
         if launch.verify:
             total += sum(self.durable_s.values()) * 2 + 3 * self.step_s * len(launch.arms)
         return total
+
+    def _segment_s(self, segment: Segment) -> float:
+        blocking, durable = self.blocking_s.get(segment.arm, 0.0), self.durable_s.get(segment.arm, 0.0)
+        if segment.interval is None:
+            after = max(segment.after_steps, math.ceil(max(durable - blocking, 0.0) / self.step_s) + 1)
+            return blocking + (segment.control_steps + after + segment.settle_steps) * self.step_s
+        return segment.saves * (blocking + segment.interval * self.step_s) + durable
 
     def collective_timeout_s(self) -> float:
         """Longer than any wait that is no hang: a step and a save of the slowest arm, ten times over."""

@@ -18,17 +18,19 @@ def read_pilot(folder: Path) -> Pilot:
     """Raises ValueError when the launch shows no steps: then there is nothing to plan by."""
     launch = read_launch(folder)
     steps = job_steps(launch)
-    lengths = np.diff(steps.end)[(np.diff(steps.step) == 1) & (steps.use[1:] == "plain")]
+    lengths = np.diff(steps.end)[(np.diff(steps.step) == 1) & (steps.use[1:] == "warm") & (steps.segment[1:] >= 0)]
     if len(lengths) == 0:
         raise ValueError(f"{folder}: the pilot launch recorded no steps")
-    saves = [sample for sample in samples([launch]) if sample.save > 0]
+    saves = samples([launch])
+    later = [sample for sample in saves if sample.save > 0]
     startup_s, around_s = _edges(launch, float(steps.end[0]))
     return Pilot(
         step_s=float(np.median(lengths)),
         startup_s=startup_s,
         around_s=around_s,
-        blocking_s=_worst(saves, "blocking_s"),
-        durable_s=_worst(saves, "durable_s"),
+        blocking_s=_worst(later, "blocking_s"),
+        durable_s=_worst(later, "durable_s"),
+        first_durable_s=_worst([sample for sample in saves if sample.save == 0], "durable_s"),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +18,64 @@ from bench.config import Run
 from bench.design import Launch
 from bench.predict import Prediction
 from bench.progress import Progress
-from bench.report.words import INTERVAL_NAMES, MISSING, digits, duration, percent, seconds, size, span
+from bench.report.words import INTERVAL_NAMES, MISSING, digits, duration, percent, seconds, size, span, with_interval
 from bench.schema import Arm, Figure, Summary
 
 LINE_EVERY_S = 15.0  # progress lines where there is no terminal to redraw
-MARK = {"holds": "holds", "does_not_hold": "does not hold", "not_decided": "not decided", "not_measured": "not measured"}
+MARK = {
+    "holds": "holds",
+    "does_not_hold": "does not hold",
+    "not_decided": "not decided",
+    "not_measured": "not measured",
+}
 STYLE = {"holds": "bold green", "does_not_hold": "bold", "not_decided": "yellow", "not_measured": "dim"}
 LEVEL = {"invalid": "bold red", "warn": "yellow", "note": "dim"}
+
+LABEL_WIDTH, ARM_WIDTH = 18, 24  # columns of a table of arms
+PLAIN_WIDTH = 100  # of output that goes to a file or a pipe
+
+
+def cell(name: str, form: Callable[[float | None], str]) -> Callable[[Arm], str]:
+    """The figure `name` of an arm as "median [low, high]"; the interval's numbers are in the median's unit."""
+
+    def write(arm: Arm) -> str:
+        figure: Figure | None = getattr(arm, name)
+        return MISSING if figure is None else with_interval(figure, form)
+
+    return write
+
+
+def _write_speed(arm: Arm) -> str:
+    if arm.write_bytes_per_s is None:
+        return MISSING
+    share = f", {arm.storage_ceiling_share * 100:.0f} % of probe" if arm.storage_ceiling_share is not None else ""
+    return f"{size(arm.write_bytes_per_s.median)}/s{share}"
+
+
+VERIFIED = {True: "yes", False: "NO", None: MISSING}
+ROWS: tuple[tuple[str, Callable[[Arm], str]], ...] = (
+    ("share K/P", cell("share", percent)),
+    ("  visible S/P", cell("stall_share", percent)),
+    ("true cost K", cell("cost_s", seconds)),
+    ("blocking S", cell("blocking_s", seconds)),
+    ("hidden K-S", cell("hidden_s", seconds)),
+    ("durable L", cell("durable_s", seconds)),
+    ("first save", cell("first_save_s", seconds)),
+    ("40 % below P =", lambda arm: seconds(arm.period_at_40_s)),
+    ("written", lambda arm: size(arm.written_bytes)),
+    ("write speed", _write_speed),
+    ("content verified", lambda arm: VERIFIED[arm.content_verified]),
+    ("saves measured", lambda arm: f"{arm.cycles} in {arm.launches} launches"),
+)
 
 
 class Terminal:
     """Writes to standard output; redraws one line of progress on a terminal, prints plain lines elsewhere."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(highlight=False, soft_wrap=False)
+        self.console = console or Console(highlight=False)
+        if console is None and not self.console.is_terminal:
+            self.console.width = PLAIN_WIDTH
         self._live: Live | None = None
         self._last_line = 0.0
 
@@ -39,15 +83,18 @@ class Terminal:
         self.console.print(Text(text, style=style), soft_wrap=True)
 
     # --- before
-    def plan(self, config: Run, launches: Sequence[Launch], expected: Prediction, commands: Sequence[list[str]], dry: bool) -> None:
-        where = f"{config.num_nodes} node{'s' * (config.num_nodes > 1)} x {config.ranks_per_node} ranks on {config.device}"
+    def plan(self, config: Run, launches: Sequence[Launch], expected: Prediction) -> None:
+        where = (
+            f"{config.num_nodes} node{'s' * (config.num_nodes > 1)} x {config.ranks_per_node} ranks on {config.device}"
+        )
         self.say(f"{config.scenario}: {config.about}", "bold")
         stamp = "  REHEARSAL: emulated nodes, never cluster figures" if config.cluster.name == "emulated" else ""
         self.say(f"  {config.design.name} design, {where}, model {config.model.name}{stamp}")
-        self.say(f"  checkpoint {size(expected.checkpoint_bytes)} over {config.world_size} ranks; arms: {', '.join(config.checkpoint.arms)}")
+        self.say(
+            f"  checkpoint {size(expected.checkpoint_bytes)} over {config.world_size} ranks; "
+            f"arms: {', '.join(config.checkpoint.arms)}"
+        )
         self.say(f"  {len(launches)} launches; expected {duration(expected.seconds)}, {self._hours(config, expected)}")
-        if dry:
-            self._dry(launches, expected, commands)
 
     def _hours(self, config: Run, expected: Prediction) -> str:
         if expected.gpu_hours is None:
@@ -57,7 +104,10 @@ class Terminal:
         budget = f"; the budget ends it after {config.budget.minutes:g} minutes" if config.budget.minutes else ""
         return f"{digits(expected.gpu_hours)} {unit}{money}{budget}"
 
-    def _dry(self, launches: Sequence[Launch], expected: Prediction, commands: Sequence[list[str]]) -> None:
+    def dry_run(
+        self, launches: Sequence[Launch], expected: Prediction, commands: Sequence[list[str]], obstacle: str | None
+    ) -> None:
+        """What follows the plan where nothing is started. `obstacle`: why this machine could not run it as asked."""
         self.say("\nlaunches", "bold")
         for launch in launches:
             saves = sum(segment.saves for segment in launch.segments)
@@ -65,9 +115,12 @@ class Terminal:
         self.say("\nassumed, until the pilot launch has measured it", "bold")
         for assumption in expected.assumptions:
             self.say(f"  {assumption}")
-        self.say("\ncommands", "bold")
+        if commands:
+            self.say("\ncommands", "bold")
         for command in commands:
             self.say(f"  {shlex.join(command)}")
+        if obstacle is not None:
+            self.say(f"\nnot to be run like this: {obstacle}", "yellow")
         self.say("\nNothing was started (dry_run=true).")
 
     # --- while it runs
@@ -106,7 +159,11 @@ class Terminal:
 
     def provisional(self, summary: Summary) -> None:
         """One line after each launch; intervals are still wide."""
-        shares = [f"{arm.name} {percent(arm.share.median)} [{span(arm.share)}]" for arm in summary.arms if arm.share and arm.name != "none"]
+        shares = [
+            f"{arm.name} {percent(arm.share.median)} [{span(arm.share)}]"
+            for arm in summary.arms
+            if arm.share and arm.name != "none"
+        ]
         if shares:
             n = min(arm.share.n for arm in summary.arms if arm.share)
             self.say(f"  so far, {n} saves an arm: {'; '.join(shares)} of the period", "dim")
@@ -123,36 +180,37 @@ class Terminal:
         self.say(f"\nresult: {folder}")
 
     def _arms(self, summary: Summary) -> None:
+        """One column an arm, one line a figure: it stays readable at 80 columns and with many arms."""
         if not any(arm.blocking_s for arm in summary.arms):
             self.say("no save was measured", "yellow")
             return
-        table = Table(box=SIMPLE_HEAD, pad_edge=False, title="What a checkpoint costs", title_justify="left", title_style="bold")
-        for name in ("arm", "share K/P", "visible S/P", "cost K", "blocking S", "hidden K-S", "durable L", "write", "40 % below"):
-            table.add_column(name, justify="left" if name == "arm" else "right")
-        for arm in summary.arms:
-            table.add_row(*self._row(arm))
-        self.console.print(table)
+        self.say("What a checkpoint costs", "bold")
+        fitting = max((self.console.width - LABEL_WIDTH) // ARM_WIDTH, 1)
+        for first in range(0, len(summary.arms), fitting):
+            arms = summary.arms[first : first + fitting]
+            table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+            table.add_column("", justify="left", no_wrap=True)
+            for arm in arms:
+                table.add_column(f"{arm.name}{' (saturated)' if arm.saturated else ''}", justify="left", no_wrap=True)
+            for title, cell in ROWS:
+                table.add_row(title, *(cell(arm) for arm in arms))
+            self.console.print(table)
         self.say(self._legend(summary), "dim")
 
-    def _row(self, arm: Arm) -> list[str]:
-        def cell(figure: Figure | None, form: Any) -> str:
-            return MISSING if figure is None else f"{form(figure.median)}\n[{form(figure.low)}, {form(figure.high)}]"
-
-        ceiling = f"\n{percent(arm.storage_ceiling_share)} of probe" if arm.storage_ceiling_share is not None else ""
-        write = f"{size(arm.write_bytes_per_s.median)}/s{ceiling}" if arm.write_bytes_per_s else MISSING
-        name = f"{arm.name}{' (saturated)' if arm.saturated else ''}\n{arm.cycles} saves, {size(arm.written_bytes)}"
-        figures = ((arm.share, percent), (arm.stall_share, percent), (arm.cost_s, seconds), (arm.blocking_s, seconds), (arm.hidden_s, seconds), (arm.durable_s, seconds))
-        return [name, *(cell(figure, form) for figure, form in figures), write, seconds(arm.period_at_40_s)]
-
     def _legend(self, summary: Summary) -> str:
-        kinds = {arm.share.interval for arm in summary.arms if arm.share}
-        periods = sorted({round(arm.period_s, 3) for arm in summary.arms if arm.period_s is not None})
+        periods = sorted(arm.period_s for arm in summary.arms if arm.period_s is not None)
+        texts = [seconds(periods[0]), seconds(periods[-1])] if periods else [MISSING]
+        step = next((arm.step_s.median for arm in summary.arms if arm.step_s), None)
+        kinds = sorted({INTERVAL_NAMES[arm.cost_s.interval] for arm in summary.arms if arm.cost_s})
         launches = max((arm.launches for arm in summary.arms), default=0)
-        period = f"period P {seconds(periods[0])}" + (f" to {seconds(periods[-1])}" if len(periods) > 1 else "") if periods else "period unknown"
-        step = next((arm.step_s for arm in summary.arms if arm.step_s), None)
-        probe = f"; storage probe {size(summary.probe_bytes_per_s.median)}/s" if summary.probe_bytes_per_s else ""
-        interval = " / ".join(INTERVAL_NAMES[kind] for kind in sorted(kinds))
-        return f"{period}; step {seconds(step.median if step else None)}; medians [{interval}] over {launches} launches of one occasion{probe}; definitions: METHOD.md"
+        parts = [
+            f"period P {' to '.join(dict.fromkeys(texts))}",
+            f"step {seconds(step)}",
+            f"medians [{' / '.join(kinds)}] over {launches} launch{'es' * (launches != 1)}",
+        ]
+        if summary.probe_bytes_per_s:
+            parts.append(f"storage probe {size(summary.probe_bytes_per_s.median)}/s")
+        return "; ".join([*parts, "definitions: METHOD.md"])
 
     def _verdicts(self, summary: Summary) -> None:
         self.say("\nVerdicts", "bold")
@@ -164,8 +222,9 @@ class Terminal:
 
     def _checks(self, summary: Summary) -> None:
         doubts = [check for check in summary.checks if check.level in LEVEL]
-        counted = sum(check.level == "ok" for check in summary.checks)
-        self.say(f"\nstatus: {summary.status}{' (interrupted: partial result)' if summary.interrupted else ''}; {counted} checks passed", "bold")
+        passed = sum(check.level == "ok" for check in summary.checks)
+        partial = " (interrupted: partial result)" if summary.interrupted else ""
+        self.say(f"\nstatus: {summary.status}{partial}; {passed} checks passed", "bold")
         for check in sorted(doubts, key=lambda check: list(LEVEL).index(check.level)):
             line = Text("  ")
             line.append(f"{check.level}: ", LEVEL[check.level])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import floor, log10
+
 from bench.schema import Figure
 
 MISSING = "-"
@@ -9,18 +11,32 @@ MISSING = "-"
 
 def digits(value: float, significant: int = 3) -> str:
     """`value` with so many significant digits, never in exponents: 0.0123, 1.23, 123, 12345."""
-    if value == 0:
-        return "0"
-    from math import floor, log10
+    return f"{value:.{_places(value, significant)}f}"
 
-    places = significant - 1 - floor(log10(abs(value)))
-    return f"{value:.{max(places, 0)}f}"
+
+def _places(value: float, significant: int = 3) -> int:
+    """Decimal places that show so many significant digits of `value`; at most 6."""
+    if value == 0:
+        return 0
+    return min(max(significant - 1 - floor(log10(abs(value))), 0), 6)
 
 
 def seconds(value: float | None) -> str:
     if value is None:
         return MISSING
     return f"{digits(value * 1000)} ms" if abs(value) < 1 else f"{digits(value)} s"
+
+
+def with_interval(figure: Figure, form: object) -> str:
+    """ "125 ms [74, 176]": all three in the median's unit, so that they can be compared at a glance."""
+    if form is percent:
+        places = 1 if max(abs(figure.median), abs(figure.high)) >= 0.0995 else 2
+        low, high = (f"{bound * 100:.{places}f}" for bound in (figure.low, figure.high))
+        return f"{figure.median * 100:.{places}f} % [{low}, {high}]"
+    unit = 1.0 if abs(figure.median) >= 1 else 1000.0
+    places = _places(figure.median * unit)
+    low, high = (f"{bound * unit:.{places}f}" for bound in (figure.low, figure.high))
+    return f"{figure.median * unit:.{places}f} {'s' if unit == 1.0 else 'ms'} [{low}, {high}]"
 
 
 def duration(value: float | None) -> str:

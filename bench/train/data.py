@@ -23,9 +23,7 @@ ROUNDS = 4  # of the Feistel network: enough for a permutation that looks random
 class Source(ABC):
     """A numbered sequence of samples without end."""
 
-    def batch(
-        self, position: int, rank: int, world_size: int, batch_size: int, seq_len: int
-    ) -> tuple[Tensor, Tensor]:
+    def batch(self, position: int, rank: int, world_size: int, batch_size: int, seq_len: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets of one rank and step, each [batch_size, seq_len] int64 on the CPU.
 
         The ranks take consecutive runs of batch_size samples from `position` on; the next step's position is
@@ -40,7 +38,7 @@ class Source(ABC):
 
     @abstractmethod
     def sample(self, number: int, seq_len: int) -> npt.NDArray[np.integer]:
-        """Sample `number`: seq_len + 1 token ids, of which the first seq_len are inputs and the last seq_len targets."""
+        """Sample `number`, [seq_len + 1] token ids: all but the last are inputs, all but the first are targets."""
 
 
 class Corpus(Source):

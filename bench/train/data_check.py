@@ -1,4 +1,4 @@
-"""What the data sources read, and whether a configured source can serve a run. Imports no torch: the driver asks first."""
+"""What the data sources read, and whether they can serve a run. Imports no torch: the driver asks before it starts one."""
 
 from __future__ import annotations
 
@@ -28,21 +28,24 @@ def check(config: Data, vocab_size: int, seq_len: int) -> None:
             for stretch in stretches(tokens):
                 require_in_vocabulary(stretch, vocab_size, config)
     elif config.name == "source_text":
-        require(vocab_size >= 256, "model.vocab_size", f"must be 256 or more for data=source_text (bytes), got {vocab_size}; raise it")
+        wrong = f"must be 256 or more for the bytes of data=source_text, got {vocab_size}; raise it"
+        require(vocab_size >= 256, "model.vocab_size", wrong)
         size = min(sum(path.stat().st_size for path in source_files()), config.max_bytes)
         require_samples(size, seq_len, "data.max_bytes", f"the standard library gives {size} bytes of source text")
 
 
 def require_samples(length: int, seq_len: int, field: str, found: str) -> None:
     need = seq_len + 1  # a sample is seq_len inputs, and the targets one token further on
-    require(length >= need, field, f"one sample needs train.seq_len + 1 = {need} tokens, but {found}; give more data or lower train.seq_len")
+    wrong = f"one sample needs train.seq_len + 1 = {need} tokens, but {found}; give more data or lower train.seq_len"
+    require(length >= need, field, wrong)
 
 
 def require_in_vocabulary(tokens: npt.NDArray[np.integer], vocab_size: int, config: Data) -> None:
     low, high = int(tokens.min()), int(tokens.max())
-    wrong = high if high >= vocab_size else low
-    message = f"token id {wrong} in {config.path} is outside 0..{vocab_size - 1} (model.vocab_size={vocab_size}); raise model.vocab_size or check data.dtype={config.dtype}"
-    require(0 <= wrong < vocab_size, "data.path", message)
+    worst = high if high >= vocab_size else low
+    wrong = f"{config.path} holds the token id {worst}, outside of 0..{vocab_size - 1}"
+    remedy = f"raise model.vocab_size, or check data.dtype={config.dtype}"
+    require(0 <= worst < vocab_size, "data.path", f"{wrong}; {remedy}")
 
 
 def token_file(config: Data) -> npt.NDArray[np.integer]:
@@ -52,7 +55,8 @@ def token_file(config: Data) -> npt.NDArray[np.integer]:
     require(os.access(path, os.R_OK), "data.path", f"{path} is not readable; change its permissions")
     size = path.stat().st_size
     require(size > 0, "data.path", f"{path} is empty; give a flat binary file of token ids")
-    require(size % dtype.itemsize == 0, "data.dtype", f"{path} has {size} bytes, no multiple of {dtype.name}'s {dtype.itemsize}; give the type that it was written with")
+    wrong = f"{path} has {size} bytes, no multiple of the {dtype.itemsize} of {dtype.name}"
+    require(size % dtype.itemsize == 0, "data.dtype", f"{wrong}; give the type that the file was written with")
     return np.memmap(path, dtype=dtype, mode="r")
 
 

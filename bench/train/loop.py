@@ -112,15 +112,13 @@ class Trainer:
             "step", step=self.state.step + 1, arm=segment.arm, cycle=segment.cycle, use=use, segment=index
         ) as record:
             start = clock()
-            batch = self.data.batch(
-                self.state.position, self.rank, self.world_size, config.batch_size, config.seq_len
-            )
+            batch = self.data.batch(self.state.position, self.rank, self.world_size, config.batch_size, config.seq_len)
             loss = self.state.train_step(*batch) if config.compute == "real" else self.paced(start)
             self._status[0], self._status[1] = loss, float(busy)
             dist.all_reduce(self._status)  # the job's loss, and whether anybody is still writing, in one collective
             loss_sum, writers = self._status.tolist()
             record["loss"] = round(loss_sum / self.world_size, 5)
-        return writers > 0
+        return bool(writers > 0)
 
     def paced(self, start: float) -> torch.Tensor:
         """A step of known length that computes nothing. A synthetic strategy may stretch it while it "writes"."""
@@ -142,6 +140,7 @@ class Trainer:
     def save(self, segment: Segment, index: int) -> None:
         arm, number = segment.arm, self.saves[segment.arm]
         strategy = self.arms[arm]
+        dirty_before = dirty_bytes() if self.first_of_node else None
         with self.instrument.span("arrive", arm=arm, save=number):
             self.barrier()
         with self.instrument.span("save", **self._about(segment, index, number)) as record:
@@ -149,8 +148,10 @@ class Trainer:
             tree = self.state.tree()
             built = ["plan", start, clock()]
             record["phases"] = [built, *strategy.save(self.state.step, tree, number)]
-        if self.first_of_node:
-            self.instrument.instant("dirty", arm=arm, save=number, dirty_bytes=dirty_bytes())
+        if self.first_of_node:  # what this save added; other programs' unwritten data are not its doing
+            dirty_after = dirty_bytes()
+            added = None if dirty_before is None or dirty_after is None else dirty_after - dirty_before
+            self.instrument.instant("dirty", arm=arm, save=number, dirty_bytes=added)
         with self.instrument.span("peers", arm=arm, save=number):
             self.barrier()
         self.saves[arm] += 1

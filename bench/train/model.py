@@ -22,17 +22,20 @@ INIT_STD = 0.02  # GPT-2; projections that write into the residual stream are sc
 INIT_BLOCK_ELEMENTS = 1 << 20  # one random stream each; a rank draws only the blocks that overlap its shard
 
 
-def rotation(head_dim: int, max_seq_len: int, theta: float, device: torch.device | None = None) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of the rotary angles, each [max_seq_len, head_dim / 2], float32 (Su et al. 2021, RoFormer)."""
-    frequency = theta ** (-torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim)
-    angle = torch.outer(torch.arange(max_seq_len, dtype=torch.float32, device=device), frequency)
-    return angle.cos(), angle.sin()
+def rotation(head_dim: int, max_seq_len: int, theta: float) -> Tensor:
+    """Rotary position factors [max_seq_len, head_dim / 2], complex64 (Su et al. 2021, RoFormer).
+
+    Complex, as in Llama's own code, also because FSDP casts real inputs of a block to bfloat16, too coarse for angles.
+    """
+    frequency = theta ** (-torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
+    angle = torch.outer(torch.arange(max_seq_len, dtype=torch.float32), frequency)
+    return torch.polar(torch.ones_like(angle), angle)
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate the halves of each head: x [B, heads, T, head_dim], cos and sin [T, head_dim / 2]."""
-    a, b = x.float().chunk(2, dim=-1)
-    return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1).type_as(x)
+def rotate(x: Tensor, turns: Tensor) -> Tensor:
+    """Rotate neighbouring pairs of each head: x [B, heads, T, head_dim], turns [T, head_dim / 2]."""
+    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * turns).flatten(-2).type_as(x)
 
 
 class Attention(nn.Module):
@@ -47,11 +50,16 @@ class Attention(nn.Module):
         self.v = nn.Linear(config.dim, config.kv_heads * self.head_dim, bias=False)
         self.out = nn.Linear(config.dim, config.dim, bias=False)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        q, k, v = (project(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for project in (self.q, self.k, self.v))
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+    def forward(self, x: Tensor, turns: Tensor) -> Tensor:
+        q, k, v = (self.split(project(x)) for project in (self.q, self.k, self.v))
+        q, k = rotate(q, turns), rotate(k, turns)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.shares_kv)
         return self.out(y.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
+
+
+    def split(self, x: Tensor) -> Tensor:
+        """[B, T, heads x head_dim] -> [B, heads, T, head_dim]"""
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
 
 class FeedForward(nn.Module):
@@ -75,16 +83,15 @@ class Block(nn.Module):
         self.ffn_norm = nn.RMSNorm(config.dim, eps=1e-5)
         self.ffn = FeedForward(config)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), cos, sin)
+    def forward(self, x: Tensor, turns: Tensor) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), turns)
         return x + self.ffn(self.ffn_norm(x))  # type: ignore[no-any-return]
 
 
 class Decoder(nn.Module):
     """tokens [B, T] int64 -> logits [B, T, vocab_size], T at most max_seq_len."""
 
-    cos: Tensor
-    sin: Tensor
+    turns: Tensor
 
     def __init__(self, config: Model) -> None:
         super().__init__()
@@ -95,16 +102,14 @@ class Decoder(nn.Module):
         # A tied head reads the embedding in forward rather than owning a second name for it: to_empty() and checkpoints
         # then see one parameter.
         self.head = None if config.tie_embeddings else nn.Linear(config.dim, config.vocab_size, bias=False)
-        cos, sin = rotation(config.dim // config.heads, config.max_seq_len, config.rope_theta)
-        self.register_buffer("cos", cos, persistent=False)
-        self.register_buffer("sin", sin, persistent=False)
+        turns = rotation(config.dim // config.heads, config.max_seq_len, config.rope_theta)
+        self.register_buffer("turns", turns, persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        length = tokens.shape[1]
-        cos, sin = self.cos[:length], self.sin[:length]
+        turns = self.turns[: tokens.shape[1]]
         x = self.embed(tokens)
         for block in self.blocks:
-            x = block(x, cos, sin)
+            x = block(x, turns)
         x = self.norm(x)
         return F.linear(x, self.embed.weight) if self.head is None else self.head(x)
 
@@ -112,15 +117,14 @@ class Decoder(nn.Module):
     def init_weights(self, seed: int) -> None:
         """Fill parameters and buffers; the values depend on `seed` and shapes only, not on device or world size."""
         config = self.config
-        cos, sin = rotation(config.dim // config.heads, config.max_seq_len, config.rope_theta)
-        self.cos.copy_(cos)
-        self.sin.copy_(sin)
+        self.turns.copy_(rotation(config.dim // config.heads, config.max_seq_len, config.rope_theta))
         for index, (name, parameter) in enumerate(self.named_parameters()):
             if parameter.ndim == 1:
                 nn.init.ones_(parameter)  # the norms' gains are the only vectors
             else:
                 into_residual = name.endswith(("attention.out.weight", "ffn.down.weight"))
-                fill_normal(parameter, INIT_STD / math.sqrt(2 * config.layers) if into_residual else INIT_STD, (seed, index))
+                std = INIT_STD / math.sqrt(2 * config.layers) if into_residual else INIT_STD
+                fill_normal(parameter, std, (seed, index))
 
 
 def fill_normal(parameter: Tensor, std: float, key: tuple[int, ...]) -> None:
@@ -129,7 +133,8 @@ def fill_normal(parameter: Tensor, std: float, key: tuple[int, ...]) -> None:
     The matrix is cut into blocks of rows, each with a CPU generator seeded by (*key, block): any shard can be drawn
     without the rest, so the cost and memory of a rank fall with the world size and the values do not depend on it.
     """
-    local, first = (parameter.to_local(), first_local_row(parameter)) if isinstance(parameter, DTensor) else (parameter, 0)
+    sharded = isinstance(parameter, DTensor)
+    local, first = (parameter.to_local(), first_local_row(parameter)) if sharded else (parameter, 0)
     block_rows = max(1, INIT_BLOCK_ELEMENTS // parameter.shape[1])
     last = first + local.shape[0]
     for block in range(first // block_rows, -(-last // block_rows)):
@@ -178,7 +183,8 @@ def build_model(config: Model) -> nn.Module:
     try:
         return make(**config.kwargs)
     except TypeError as error:  # wrong or missing arguments; whatever else it raises is the user's to see in full
-        raise BadInput(f"model.kwargs: {config.target} refused {config.kwargs}: {error}; give the arguments it takes") from error
+        wrong = f"{config.target} refused {config.kwargs}: {error}"
+        raise BadInput(f"model.kwargs: {wrong}; give the arguments that it takes") from error
 
 
 def import_target(target: str) -> type[nn.Module]:
@@ -189,7 +195,8 @@ def import_target(target: str) -> type[nn.Module]:
     try:
         found = getattr(importlib.import_module(module_name), class_name, None)
     except ImportError as error:
-        raise BadInput(f"model.target: cannot import {module_name}: {error}; install it or put it on PYTHONPATH") from error
+        wrong = f"cannot import {module_name}: {error}"
+        raise BadInput(f"model.target: {wrong}; install it or put it on PYTHONPATH") from error
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
         what = "has no such name" if found is None else "is not a class derived from torch.nn.Module"
         raise BadInput(f"model.target: {class_name} of {module_name} {what}; name an nn.Module class")

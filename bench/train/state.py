@@ -11,8 +11,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
+from bench.checkpoint.trees import local_tensor
 from bench.config import Run, Train
 from bench.train.data import mix
 from bench.train.model import Decoder, build_model, loss
@@ -64,7 +64,7 @@ class TrainState:
         self._tensors: Tree | None = None
 
     def train_step(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """One update from this rank's batch, each [B, T] int64. Returns the local loss [] without synchronising the device."""
+        """One update from this rank's batch, each [B, T] int64. Returns its loss []; does not synchronise the device."""
         inputs, targets = inputs.to(self.device, non_blocking=True), targets.to(self.device, non_blocking=True)
         local_loss = loss(logits_of(self.model(inputs)), targets)
         local_loss.backward()
@@ -122,8 +122,7 @@ class TrainState:
     def restore(self, tree: Tree) -> None:
         """Take over a tree of local tensors or DTensors, in place and bit by bit; StateMismatch changes nothing.
 
-        Written for the world size at which the tree was made; at another one, whole DTensors of this mesh fit too, and a
-        rank whose random state the tree lacks keeps its own.
+        The tree's shards must have been cut for this world size. A rank for which it holds no random state keeps its own.
         """
         if missing := {"model", "optimizer", "schedule", "step", "position", "rng"} - tree.keys():
             raise StateMismatch(f"the tree lacks {sorted(missing)}")
@@ -147,7 +146,9 @@ def build_state(config: Run, device: torch.device) -> TrainState:
     dtype = torch.bfloat16 if config.train.param_dtype == "bfloat16" else torch.float32
     torch.manual_seed(config.seed)
     with torch.device(device if config.model.target else "meta"):
-        model = build_model(config.model).to(dtype)
+        model = build_model(config.model)
+    for parameter in model.parameters():  # not model.to(dtype), which would also round the buffers
+        parameter.data = parameter.data.to(dtype)
     shard(model, config.train, device)
     if isinstance(model, Decoder):
         model.to_empty(device=device)
@@ -183,11 +184,12 @@ def make_optimizer(parameters: list[nn.Parameter], config: Train) -> torch.optim
 
 @torch.no_grad()
 def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> None:
-    """Scale gradients so that their norm over all ranks is at most `max_norm`; one small all-reduce, no device synchronisation.
+    """Scale gradients so that their norm over all ranks is at most `max_norm`; does not synchronise the device.
 
-    Done on the local shards: torch.nn.utils.clip_grad_norm_ on DTensors gives the same and pays their dispatch per tensor.
+    One small all-reduce over norms of local shards: torch.nn.utils.clip_grad_norm_ gives the same, and pays the dispatch
+    of a DTensor per gradient.
     """
-    grads = [local(parameter.grad) for parameter in parameters if parameter.grad is not None]
+    grads = [local_tensor(parameter.grad) for parameter in parameters if parameter.grad is not None]
     norms = torch._foreach_norm(grads, dtype=torch.float32)
     squares = torch.stack(norms).square().sum()
     dist.all_reduce(squares)
@@ -229,11 +231,8 @@ def paired(mine: Tree, saved: Tree, path: str = "") -> Iterator[tuple[Tensor, Te
         if isinstance(here, dict):
             yield from paired(here, there, where)
             continue
-        here, there = local(here), local(there)
-        if (here.shape, here.dtype) != (there.shape, there.dtype):
-            raise StateMismatch(f"{where}: {there.dtype} {tuple(there.shape)} in the tree, {here.dtype} {tuple(here.shape)} here")
-        yield here, there
-
-
-def local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+        pair = local_tensor(here), local_tensor(there)
+        expected, found = ((tensor.dtype, tuple(tensor.shape)) for tensor in pair)
+        if expected != found:
+            raise StateMismatch(f"{where}: {found} in the tree, {expected} here")
+        yield pair

@@ -1,7 +1,7 @@
 """One rank of a launch: builds the training state and the strategies, runs the loop, always closes what it opened.
 
-Started by a node runner or an elastic agent with the usual variables (RANK, LOCAL_RANK, WORLD_SIZE) and BENCH_LAUNCH, the
-path of the launch's settings on this node. It never composes a configuration.
+Started by a node runner or an elastic agent with the usual variables (RANK, LOCAL_RANK, WORLD_SIZE) and BENCH_LAUNCH,
+the path of the launch's settings on this node. It never composes a configuration.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ class Slot:
 
     @classmethod
     def from_environment(cls) -> Slot:
-        get = lambda name, default="0": int(os.environ.get(name, default))  # noqa: E731
-        return cls(get("RANK"), get("LOCAL_RANK"), get("WORLD_SIZE", "1"), get("TORCHELASTIC_RESTART_COUNT"))
+        variables = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
+        rank, local_rank, world_size, restarts = (os.environ.get(name) for name in variables)
+        return cls(int(rank or 0), int(local_rank or 0), int(world_size or 1), int(restarts or 0))
 
 
 def join(settings: Settings, slot: Slot, device: torch.device) -> None:
@@ -81,7 +82,9 @@ def join(settings: Settings, slot: Slot, device: torch.device) -> None:
     )
 
 
-def strategies(settings: Settings, slot: Slot, recorder: Recorder, meta: dict[str, Any], stack: ExitStack) -> dict[str, Strategy]:
+def strategies(
+    settings: Settings, slot: Slot, recorder: Recorder, meta: dict[str, Any], stack: ExitStack
+) -> dict[str, Strategy]:
     made = {}
     for arm in settings.launch.arms:
         made[arm] = checkpoint.create(arm, context(arm, settings, slot, recorder, meta))
@@ -107,8 +110,16 @@ def context(arm: str, settings: Settings, slot: Slot, recorder: Recorder, meta: 
         fsync=config.storage.fsync,
         keep=config.checkpoint.keep,
         deadline_s=config.checkpoint.deadline_s,
+        agree_min=lambda value: agree_min(value, settings.device),
         options={"api": config.checkpoint.api, **config.checkpoint.synthetic},
     )
+
+
+def agree_min(value: int, device: str) -> int:
+    """The smallest of the ranks' values; collective."""
+    smallest = torch.tensor([value], device=device)
+    dist.all_reduce(smallest, op=dist.ReduceOp.MIN)
+    return int(smallest)
 
 
 def quiet_collector() -> None:
