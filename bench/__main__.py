@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "-h" in rest or "--help" in rest:
         print(run_help())
         return 0
-    return run(rest)
+    return guarded(lambda: run(rest))
 
 
 def complain(message: str) -> int:
@@ -85,19 +86,37 @@ def run(overrides: Sequence[str]) -> int:
     """One run, or with -m one for each combination. The exit code is the worst of them."""
     import hydra
     from hydra.core.hydra_config import HydraConfig
+    from omegaconf import OmegaConf
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, and every error ends as one line here
+    refuse_what_hydra_words_badly(overrides)
     codes = []
 
     @hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")
     def task(_: DictConfig) -> None:
-        codes.append(one_run(list(HydraConfig.get().overrides.task)))
+        words: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
+        codes.append(one_run([str(word) for word in words]))
         if codes[-1] == INTERRUPTED:
             sys.exit(INTERRUPTED)  # ends a sweep as well
 
     sys.argv = ["python -m bench run", *overrides]
-    code = guarded(lambda: (task(), 0)[1])
-    return code or max(codes, default=0)
+    task()
+    return max(codes, default=0)
+
+
+def refuse_what_hydra_words_badly(overrides: Sequence[str]) -> None:
+    """Unknown options (argparse would print a page) and groups given a number or null (a traceback)."""
+    for word in overrides:
+        key, _, value = word.partition("=")
+        if word.startswith("-") and word not in ("-m", "--multirun"):
+            raise BadInput(f"{word}: no such option; the only ones are --help and -m (sweep), all else is KEY=VALUE")
+        no_name = re.fullmatch(r"null|true|false|[-+.\d]+", value, re.IGNORECASE)
+        if no_name and key.isidentifier() and (conf_dir() / key).is_dir():
+            raise BadInput(f"{key}: no such choice {value!r}; {near(value, choices(key))}")
+
+
+def choices(group: str) -> list[str]:
+    return [path.stem for path in (conf_dir() / group).glob("*.yaml")]
 
 
 def one_run(overrides: list[str]) -> int:
@@ -107,7 +126,7 @@ def one_run(overrides: list[str]) -> int:
 
 
 def guarded(action: Callable[[], int]) -> int:
-    """What the user can mend ends as one line and exit code 2."""
+    """What the user can mend ends as one line and exit code 2, Ctrl-C outside of a running launch as one and 130."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -117,6 +136,9 @@ def guarded(action: Callable[[], int]) -> int:
         return complain(str(error))
     except (HydraException, OmegaConfBaseException) as error:
         return complain(explain(error))
+    except KeyboardInterrupt:
+        print("bench: interrupted", file=sys.stderr)
+        return INTERRUPTED
 
 
 def compose(overrides: list[str]) -> Run:
@@ -168,8 +190,7 @@ def explain(error: Exception) -> str:
     missing = getattr(error, "missing_cfg_file", None)
     if isinstance(missing, str) and "/" in missing:
         group, name = missing.rsplit("/", 1)
-        known = [path.stem for path in (conf_dir() / group).glob("*.yaml")]
-        return f"{group}: no such choice {name!r}; {near(name, known)}"
+        return f"{group}: no such choice {name!r}; {near(name, choices(group))}"
     text = str(error)
     full_key = getattr(error, "full_key", None)
     key = (

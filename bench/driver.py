@@ -40,6 +40,7 @@ INTERRUPTED = 130
 def run(config: Run, terminal: Terminal | None = None) -> int:
     """Carry a run through and print what it found. Returns the exit code. Raises BadInput before anything starts."""
     terminal = terminal or Terminal()
+    refuse_contradictions(config)
     if config.resume is not None:
         return Session.resume(config, terminal).carry_out()
     gpus = environment.gpus()
@@ -56,6 +57,13 @@ def run(config: Run, terminal: Terminal | None = None) -> int:
 
 
 # --- before anything starts
+def refuse_contradictions(config: Run) -> None:
+    if config.resume is not None and config.append is not None:
+        raise BadInput("resume: finishes a run, append adds to a finished one; give one of the two")
+    if config.dry_run and (config.resume is not None or config.append is not None):
+        raise BadInput("dry_run: prints the plan of a new run; leave out resume and append, or dry_run")
+
+
 def resolved(config: Run, gpus: int) -> Run:
     """The configuration with "auto" device and relative folders made definite, and its parts checked together."""
     device = config.device
@@ -74,8 +82,11 @@ def check(config: Run, launcher: Launcher, gpus: int) -> None:
     launcher.check(config, gpus)
     base = checkpoint_base(config)
     if config.storage.dir is None:
-        base.mkdir(parents=True, exist_ok=True)
-    storage.check_directory(base)
+        try:
+            base.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"work_dir: {base} cannot be made ({error.strerror}); give work_dir=PATH") from None
+    storage.check_directory(base, "work_dir" if config.storage.dir is None else "storage.dir")
     size = config.predicted_checkpoint_bytes
     if size is not None:
         storage.check_space(base, size, config.checkpoint.keep, sum(arm != "none" for arm in config.checkpoint.arms))

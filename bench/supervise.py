@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,12 +47,12 @@ def parents() -> dict[int, int]:
     return tree
 
 
-def descendants(root: int) -> list[int]:
-    """Pids of all processes below `root`, nearest first."""
+def descendants(root: int, foreign: Collection[int] = ()) -> list[int]:
+    """Pids of all processes below `root`, nearest first, without the children in `foreign` and what is below them."""
     children: dict[int, list[int]] = {}
     for pid, parent in parents().items():
         children.setdefault(parent, []).append(pid)
-    found, queue = [], list(children.get(root, []))
+    found, queue = [], [pid for pid in children.get(root, []) if pid not in foreign]
     while queue:
         pid = queue.pop(0)
         found.append(pid)
@@ -94,10 +94,14 @@ class Exit:
 
 
 class Supervisor:
-    """Owns the processes that it starts, and adopts what they leave behind."""
+    """Owns the processes that it starts, and adopts what they leave behind.
+
+    Children that the process had before (of a notebook, a test, a shell that ran `exec`) are not its own.
+    """
 
     def __init__(self) -> None:
         adopt_orphans()
+        self._foreign = frozenset(descendants(os.getpid()))
         self._started: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, command: Sequence[str], env: Mapping[str, str], log: Path, cwd: Path | None = None) -> int:
@@ -146,17 +150,17 @@ class Supervisor:
         return codes
 
     def end_all(self, deadline_s: float = 20.0, signum: int = signal.SIGKILL) -> list[int]:
-        """Kill every descendant until none is left. Returns pids that could not be killed (uninterruptible sleep)."""
+        """Kill every own descendant until none is left. Returns the unkillable pids (uninterruptible sleep)."""
         end = time.monotonic() + deadline_s
         while True:
-            left = descendants(os.getpid())
+            left = descendants(os.getpid(), self._foreign)
             for pid in left:
                 try:
                     os.kill(pid, signum)
                 except ProcessLookupError:
                     pass
             self.reap()
-            left = descendants(os.getpid())
+            left = descendants(os.getpid(), self._foreign)
             if not left or time.monotonic() > end:
                 return left
             time.sleep(0.01)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import atexit
 import inspect
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module, metadata
+from multiprocessing.connection import wait
 from typing import Any
 
 import torch
@@ -89,6 +91,7 @@ class WriterWatch:
         self.process: Any = None  # multiprocessing.Process
         self._since: float | None = None  # when the write in flight was handed over
         # An interpreter that exits joins its children, and would wait for ever for a writer that waits for work.
+        self._owner_pid = os.getpid()
         atexit.register(self.end)
 
     @property
@@ -125,21 +128,24 @@ class WriterWatch:
             raise CheckpointError(dead)
 
     def _death(self) -> str | None:
-        if self.process is None or self.process.is_alive():
+        if self.process is None or is_running(self.process):
             return None
-        code = self.process.exitcode
+        self.process.join(KILL_S)  # its files are closed, so it is about to be gone: wait for the exit code
+        code = self.process.exitcode  # None if another party has reaped it
         cause = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}; see its output"
         return f"the writer process {self.pid} is dead ({cause})"
 
     def end(self) -> None:
         """End the writer by its own pid: ask if it is idle, then terminate, then kill. Idempotent, bounded."""
         atexit.unregister(self.end)
+        if os.getpid() != self._owner_pid:  # a fork of the trainer that exits: the writer is not its to end
+            return
         caller = self.queue.persistent_caller
         process = None if caller is None else caller.process
         idle = not self.queue.async_calls
         self._disarm(caller)
         if process is not None:
-            if idle and process.is_alive():
+            if idle and is_running(process):
                 caller.queue.put("DONE")
                 process.join(ASK_S)
             _stop(process)
@@ -155,9 +161,14 @@ class WriterWatch:
             caller.process = None
 
 
+def is_running(process: Any) -> bool:
+    """Whether a multiprocessing.Process lives, by its sentinel: is_alive() stays true if another party reaped it."""
+    return not wait([process.sentinel], timeout=0)
+
+
 def _stop(process: Any) -> None:
     for stop, patience_s in ((process.terminate, TERMINATE_S), (process.kill, KILL_S)):
-        if not process.is_alive():
+        if not is_running(process):
             break
         stop()  # a stopped process (SIGSTOP) does not act on SIGTERM, but on SIGKILL
         process.join(patience_s)

@@ -145,8 +145,8 @@ class Stage:
 
     def _allocate(self, size_bytes: int) -> torch.Tensor:
         try:
-            # Touches every page: the first save pays for them, and no later one does.
-            block: torch.Tensor = torch.zeros(size_bytes, dtype=torch.uint8).share_memory_()
+            # share_memory_() copies, and so touches every page: the first save pays for them, and no later one does.
+            block: torch.Tensor = torch.empty(size_bytes, dtype=torch.uint8).share_memory_()
         except RuntimeError as error:
             raise CheckpointError(
                 f"{size_bytes / 1e9:.2f} GB of shared memory could not be had ({error}); "

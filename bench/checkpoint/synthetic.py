@@ -40,9 +40,9 @@ class Synthetic(Strategy):
         self._in_flight: _Write | None = None
 
     def _save(self, step: int, tree: Tree, save: int) -> None:
-        t_begin = clock()
         with self.phase("wait_previous"):
             self.drain()
+        t_begin = clock()
         self._in_flight = _Write(save, step, t_begin)
         with self.phase("write"):
             wait_until(t_begin + self.block_s)

@@ -117,3 +117,4 @@ class OnThisMachine(Launcher):
         while self.running() and time.monotonic() < end:
             time.sleep(0.05)
         self._supervisor.end_all()
+        self._runners.clear()  # their pids may now be somebody else's

@@ -14,6 +14,7 @@ LEAST_SAVES = 10
 LEAST_WARMUP_SAVES = 2
 DRIFT_P = 0.01
 DIRTY_SHARE = 0.10
+CLOCK_DIGITS = 6  # microseconds: what taking a time stamp costs; smaller differences say nothing
 
 
 def enough_saves(evidence: Evidence) -> Check:
@@ -65,7 +66,8 @@ def drift(evidence: Evidence) -> Check:
     tested: list[tuple[str, float]] = []
     for arm in evidence.arms:
         for name in ("cost_s", "control_step_s"):
-            series = [value for s in evidence.measured(arm.name) if (value := getattr(s, name)) is not None]
+            values = (getattr(sample, name) for sample in evidence.measured(arm.name))
+            series = [round(value, CLOCK_DIGITS) for value in values if value is not None]
             p = drift_p(series)
             if p is not None:
                 tested.append((f"{name} of {arm.name} (p = {p:.1g})", p))
@@ -88,7 +90,8 @@ def outlying(evidence: Evidence) -> Check:
     found = []
     for arm in evidence.arms:
         costed = [s for s in evidence.measured(arm.name) if s.cost_s is not None]
-        found += [_named(costed[i]) for i in outliers([s.cost_s for s in costed if s.cost_s is not None])]
+        values = [s.cost_s for s in costed if s.cost_s is not None]
+        found += [_named(costed[i]) for i in outliers(values, 10.0**-CLOCK_DIGITS)]
     reason = f"far from the others, and kept: {listed(found)}" if found else "no save is far from the others"
     return answer(
         "outliers", "note" if found else "ok", reason, "look at these saves in samples.parquet and in the trace"

@@ -154,16 +154,17 @@ def read_stream(path: Path) -> Stream | None:
         )
     damaged = len(lines) - len(events)
     spans = [event for event in events if event["kind"] == "span"]
+    instants = [event for event in events if event["kind"] == "instant"]
     problems = _problems(events, damaged) | ({"torn": 1} if rest else {})
     return Stream(
         name=path.name,
         meta=meta,
         steps=Steps.of([span for span in spans if span["name"] == "step"]),
         spans=[span for span in spans if span["name"] != "step"],
-        instants=[event for event in events if event["kind"] == "instant"],
+        instants=instants,
         open_span=_open_span(events),
         first_t=float(meta["mono"]),
-        last_t=max(map(_time, events)),  # not the last line's: an instant may be dated back
+        last_t=max(map(_time, (meta, *spans[-1:], *instants, events[-1]))),  # an instant may be dated back
         problems=problems,
     )
 
@@ -214,7 +215,7 @@ def _span_problems(events: Iterable[Event]) -> Counter[str]:
             if t0 < end and previous is not None:
                 same = previous["name"] == event["name"] and previous["t0"] == t0 and previous["t1"] == t1
                 found["doubled" if same else "out_of_order" if t1 <= previous["t0"] else "overlap"] += 1
-            entered, previous, end = None, event, max(end, t1)
+            entered, previous, end = None, event, t1 if t1 > end else end
     return found
 
 

@@ -86,15 +86,16 @@ def ratio_figure(pairs: Sequence[tuple[float, float]]) -> Figure | None:
     return Figure(exp(of_logs.median), exp(of_logs.low), exp(of_logs.high), of_logs.n, of_logs.interval)
 
 
-def outliers(values: Sequence[float]) -> list[int]:
+def outliers(values: Sequence[float], resolution: float = 0.0) -> list[int]:
     """Indices of values beyond Tukey's outer fences, 3 interquartile ranges outside the quartiles; for marking only.
 
+    Distances up to `resolution` (same unit as the values) are never far.
     J. W. Tukey, Exploratory Data Analysis (1977), chapter 2. Fewer than 4 values have no quartiles worth the name.
     """
     if len(values) < 4:
         return []
     lower, upper = np.quantile(values, [0.25, 0.75])
-    reach = 3 * (upper - lower)
+    reach = max(3 * float(upper - lower), resolution)
     return [i for i, value in enumerate(values) if value < lower - reach or value > upper + reach]
 
 

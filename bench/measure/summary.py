@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any, Literal
 
+from bench.measure.calibration import calibration_checks
 from bench.measure.content import content_verified
 from bench.measure.events import LaunchRecord
 from bench.measure.ledger import ledger
@@ -31,7 +32,7 @@ def summarise(run: dict[str, Any], launches: list[LaunchRecord]) -> tuple[Summar
     period = stated_period(config, launches, found)
     arms = [_arm(name, config, launches, found, rows, period) for name in config["checkpoint"]["arms"]]
     evidence = Evidence(launches, found, rows, arms, config, environment)
-    results = checks(evidence)
+    results = checks(evidence) + _calibration(config, found)
     device: Literal["cpu", "cuda"] = "cuda" if environment["device"] == "cuda" else "cpu"
     summary = Summary(
         scenario=config["scenario"],
@@ -81,6 +82,12 @@ def _status(results: Iterable[Check]) -> Literal["valid", "warn", "invalid"]:
 
 def _probes(launches: Sequence[LaunchRecord]) -> list[float]:
     return [rate for launch in launches for rate in job_probes_bytes_per_s(launch).values()]
+
+
+def _calibration(config: dict[str, Any], found: Sequence[Sample]) -> list[Check]:
+    if config["design"]["name"] != "calibrate":
+        return []
+    return calibration_checks(found, config["checkpoint"]["synthetic"], config["train"]["step_s"])
 
 
 # --- arms -------------------------------------------------------------------------------------------------------------

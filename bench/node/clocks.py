@@ -58,7 +58,10 @@ def _ping(connection: socket.socket) -> Offset:
     connection.sendall(b"?")
     answer = b""
     while len(answer) < 8:
-        answer += connection.recv(8 - len(answer))
+        part = connection.recv(8 - len(answer))
+        if not part:
+            raise ConnectionError("node 0's clock closed the connection")
+        answer += part
     received = time.monotonic()
     (theirs,) = struct.unpack("!d", answer)
     return Offset(theirs - (sent + received) / 2, (received - sent) / 2)

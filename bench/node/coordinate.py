@@ -46,8 +46,8 @@ class Coordinator(threading.Thread):
             for launch in self._todo():
                 if self._left_out(launch):
                     continue
-                self._carry_out(order, launch)
-                order += 1
+                order += 1  # before it is given: however it ends, the end is announced under the next number
+                self._carry_out(order - 1, launch)
         except Cancelled:
             pass
         finally:
@@ -117,8 +117,13 @@ class Coordinator(threading.Thread):
         if record["status"] != "ok":
             record["reason"] = self._reason(record["status"], launch, record["deadline_s"])
         self.folder.write_launch(launch.index, record)
+        if record["status"] == "interrupted":
+            raise Cancelled  # a runner is leaving; nobody would take another order
         if launch.kind == "pilot" and record["status"] == "ok":
-            self._learn(launch)
+            try:
+                self._learn(launch)
+            except ValueError as error:
+                self.folder.write_launch(launch.index, record | {"status": "failed", "reason": str(error)})
 
     def _await(self, order: int, limit_s: float) -> dict[str, Any]:
         """Every runner's report, by node; stops the launch everywhere once one failed or the deadline passed."""

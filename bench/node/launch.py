@@ -64,6 +64,7 @@ class LaunchRunner:
         self.dir = node.work_dir / f"launch-{self.index}"
         self.events_dir, self.logs_dir = self.dir / "events", self.dir / "logs"
         self.checkpoint_dir = node.checkpoint_dir / f"launch-{self.index}"
+        shutil.rmtree(self.dir, ignore_errors=True)  # events of an attempt that nobody could clean up
         for folder in (self.events_dir, self.logs_dir, self.checkpoint_dir):
             folder.mkdir(parents=True, exist_ok=True)
         target = node.folder.launch_dir(self.index)
@@ -103,6 +104,7 @@ class LaunchRunner:
         if status == "ok":
             self._verify()
         self._around("after")
+        self._meet("clean")  # the folder of checkpoints is shared: nobody removes it while another node reads
         return status
 
     def _meet(self, name: str) -> None:

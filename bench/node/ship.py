@@ -9,21 +9,23 @@ LOG_TAIL_BYTES = 200_000
 
 
 class Shipper:
-    """Appends what is new in `source`'s event files to files of the same name in `target`."""
+    """Appends what is new in `source`'s event files to files of the same name in `target`.
+
+    What the target holds already is asked of the target: also after a copy that broke off, nothing is there twice.
+    """
 
     def __init__(self, source: Path, target: Path) -> None:
         self.source = source
         self.target = target
-        self._shipped: dict[str, int] = {}
 
     def ship(self) -> None:
         for path in sorted(self.source.glob("*.jsonl")):
-            done = self._shipped.get(path.name, 0)
+            shipped = self.target / path.name
+            done = shipped.stat().st_size if shipped.exists() else 0
             if path.stat().st_size > done:
-                with open(path, "rb") as local, open(self.target / path.name, "ab") as remote:
+                with open(path, "rb") as local, open(shipped, "ab") as remote:
                     local.seek(done)
                     shutil.copyfileobj(local, remote)
-                    self._shipped[path.name] = local.tell()
 
 
 def ship_logs(source: Path, target: Path, node: int) -> None:

@@ -1,4 +1,4 @@
-"""What the data sources read, and whether they can serve a run. Imports no torch: the driver asks before it starts one."""
+"""What the data sources read, and whether they can serve a run. Imports no torch, for the driver asks first."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Attention(nn.Module):
 
     def split(self, x: Tensor) -> Tensor:
         """[B, T, heads x head_dim] -> [B, heads, T, head_dim]"""
-        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
 
 
 class FeedForward(nn.Module):
@@ -133,8 +133,7 @@ def fill_normal(parameter: Tensor, std: float, key: tuple[int, ...]) -> None:
     The matrix is cut into blocks of rows, each with a CPU generator seeded by (*key, block): any shard can be drawn
     without the rest, so the cost and memory of a rank fall with the world size and the values do not depend on it.
     """
-    sharded = isinstance(parameter, DTensor)
-    local, first = (parameter.to_local(), first_local_row(parameter)) if sharded else (parameter, 0)
+    local, first = local_rows(parameter)
     block_rows = max(1, INIT_BLOCK_ELEMENTS // parameter.shape[1])
     last = first + local.shape[0]
     for block in range(first // block_rows, -(-last // block_rows)):
@@ -146,13 +145,15 @@ def fill_normal(parameter: Tensor, std: float, key: tuple[int, ...]) -> None:
         local[low - first : high - first].copy_(values[low - start : high - start])
 
 
-def first_local_row(parameter: DTensor) -> int:
-    """Index of the first row that this rank holds of a parameter sharded over rows (FSDP2 cuts like torch.chunk)."""
+def local_rows(parameter: Tensor) -> tuple[Tensor, int]:
+    """The rows of a parameter that this rank holds, and the index of the first (FSDP2 cuts like torch.chunk)."""
+    if not isinstance(parameter, DTensor):
+        return parameter, 0
     mesh, (placement,) = parameter.device_mesh, parameter.placements
     if not placement.is_shard(0):
         raise ValueError(f"a parameter sharded over dimension 0 was expected, got {placement}")
     rows_per_rank = -(-parameter.shape[0] // mesh.size())
-    return min(mesh.get_local_rank() * rows_per_rank, parameter.shape[0])
+    return parameter.to_local(), min(mesh.get_local_rank() * rows_per_rank, parameter.shape[0])
 
 
 def loss(logits: Tensor, targets: Tensor) -> Tensor:

@@ -64,7 +64,7 @@ class TrainState:
         self._tensors: Tree | None = None
 
     def train_step(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """One update from this rank's batch, each [B, T] int64. Returns its loss []; does not synchronise the device."""
+        """One update from this rank's batch, each [B, T] int64. Returns its loss []; no device synchronisation."""
         inputs, targets = inputs.to(self.device, non_blocking=True), targets.to(self.device, non_blocking=True)
         local_loss = loss(logits_of(self.model(inputs)), targets)
         local_loss.backward()
@@ -122,7 +122,7 @@ class TrainState:
     def restore(self, tree: Tree) -> None:
         """Take over a tree of local tensors or DTensors, in place and bit by bit; StateMismatch changes nothing.
 
-        The tree's shards must have been cut for this world size. A rank for which it holds no random state keeps its own.
+        Its shards must have been cut for this world size. A rank for which it holds no random state keeps its own.
         """
         if missing := {"model", "optimizer", "schedule", "step", "position", "rng"} - tree.keys():
             raise StateMismatch(f"the tree lacks {sorted(missing)}")
@@ -186,8 +186,8 @@ def make_optimizer(parameters: list[nn.Parameter], config: Train) -> torch.optim
 def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> None:
     """Scale gradients so that their norm over all ranks is at most `max_norm`; does not synchronise the device.
 
-    One small all-reduce over norms of local shards: torch.nn.utils.clip_grad_norm_ gives the same, and pays the dispatch
-    of a DTensor per gradient.
+    One small all-reduce over norms of local shards: torch.nn.utils.clip_grad_norm_ gives the same, but pays for the
+    dispatch of a DTensor per gradient.
     """
     grads = [local_tensor(parameter.grad) for parameter in parameters if parameter.grad is not None]
     norms = torch._foreach_norm(grads, dtype=torch.float32)

@@ -1,0 +1,50 @@
+"""Which launchers there are, and what each refuses, with the ways on."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from bench import launch
+from bench.config import Run
+from bench.errors import BadInput
+from bench.launch.emulated import RANKS_PER_CPU
+from bench.launch.local import Local
+
+WAYS_ON = ("cluster=slurm", "cluster=kubernetes", "cluster=emulated", "dry_run=true")
+
+
+@pytest.mark.parametrize("name", launch.LAUNCHERS)
+def test_every_launcher_can_be_made_and_knows_its_name(name):
+    assert launch.create(name).name == name
+
+
+def test_a_launcher_that_is_not_there_is_refused_with_those_that_are():
+    with pytest.raises(BadInput, match=r"cluster: slurm .*cluster=local, or cluster=emulated"):
+        launch.create("slurm")
+
+
+def test_more_nodes_than_this_machine_is_are_refused_with_the_ways_on():
+    with pytest.raises(BadInput, match="num_nodes: .* asks for 8 nodes") as caught:
+        Local().check(Run(num_nodes=8), gpus=8)
+    assert all(way in str(caught.value) for way in WAYS_ON)
+
+
+def test_more_gpus_than_this_machine_has_are_refused_with_the_ways_on():
+    with pytest.raises(BadInput, match="ranks_per_node: .* asks for 8 GPUs and this machine has 1") as caught:
+        Local().check(Run(ranks_per_node=8, device="cuda"), gpus=1)
+    assert all(way in str(caught.value) for way in WAYS_ON)
+
+
+def test_what_fits_is_not_refused():
+    assert Local().check(Run(ranks_per_node=8, device="cuda"), gpus=8) is None
+    assert Local().check(Run(ranks_per_node=64, device="cpu"), gpus=0) is None
+
+
+def test_a_rehearsal_has_room_for_some_ranks_per_cpu_and_no_more():
+    most = RANKS_PER_CPU * len(os.sched_getaffinity(0))
+    emulated = launch.create("emulated")
+    assert emulated.check(Run(num_nodes=most, ranks_per_node=1), gpus=0) is None
+    with pytest.raises(BadInput, match=r"num_nodes: .* too many to rehearse .* ranks_per_node=1 or fewer num_nodes"):
+        emulated.check(Run(num_nodes=most + 1, ranks_per_node=1), gpus=0)

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.measure.events import LaunchRecord, read_launch
+from bench.measure.summary import summarise
+from bench.schema import Arm, Summary
+from tests.measure.streams import ArmSpec, Scenario, run_json, write_launch
+
+SCENARIO = Scenario(cycles=6, probe_bytes_per_s=50e6, verify=True)
+
+
+def launches(folder: Path, *scenarios: Scenario) -> list[LaunchRecord]:
+    for scenario in scenarios:
+        write_launch(folder / str(scenario.index), scenario)
+    return [read_launch(folder / str(scenario.index)) for scenario in scenarios]
+
+
+def quick(folder: Path) -> list[LaunchRecord]:
+    pilot = replace(SCENARIO, index=0, kind="pilot", arms={"sync_local": ArmSpec(9, 8)}, interval=6, saves=2)
+    return launches(folder, pilot, replace(SCENARIO, index=1), replace(SCENARIO, index=2))
+
+
+def arm(summary: Summary, name: str) -> Arm:
+    return next(arm for arm in summary.arms if arm.name == name)
+
+
+def test_the_figures_of_a_quick_result_are_those_that_went_in(tmp_path: Path) -> None:
+    summary, samples, rows = summarise(run_json(SCENARIO), quick(tmp_path))
+    sync, background, none = (arm(summary, name) for name in ("sync_local", "nvrx_async", "none"))
+    for found in (sync, background, none):
+        assert (found.cycles, found.launches) == (8, 2)
+        assert found.step_s is not None
+        assert found.step_s.median == pytest.approx(0.1)
+    assert sync.cost_s is not None
+    assert (sync.cost_s.median, sync.cost_s.interval, sync.cost_s.n) == (pytest.approx(0.25), "ci95", 8)
+    assert sync.share is not None
+    assert sync.share.median == pytest.approx(0.25 / (10 * 0.1 + 0.25))  # launch.json: an interval of 10 steps
+    assert sync.period_s == pytest.approx(1.25)
+    assert sync.period_at_40_s == pytest.approx(0.625)
+    assert sync.written_bytes == 2_000_000
+    assert sync.storage_ceiling_share == pytest.approx(2_000_000 / 0.2 / 50e6)
+    assert background.cost_s is not None
+    assert background.cost_s.median == pytest.approx(0.02 + 3 * 0.025)
+    assert background.hidden_s is not None
+    assert background.hidden_s.median == pytest.approx(0.075)
+    assert background.durable_s is not None
+    assert background.durable_s.median == pytest.approx(0.35)
+    assert background.stall_share is not None
+    assert background.stall_share.median == pytest.approx(0.02 / 1.095)
+    assert background.launch_medians_cost_s == pytest.approx([0.095, 0.095])
+    assert background.slowdown_share is not None
+    assert background.slowdown_share.median == pytest.approx(0.2)
+    assert none.period_at_40_s is None
+    assert none.durable_s is None
+    assert none.written_bytes is None
+    assert (sync.content_verified, none.content_verified) == (True, None)
+    assert {sync.goodput, background.goodput} == {None}
+    assert len(samples) == 2 + 2 * 18
+    assert {row.launch for row in rows} == {0, 1, 2}
+
+
+def test_first_saves_are_reported_apart_and_without_the_pilots(tmp_path: Path) -> None:
+    summary, _, _ = summarise(run_json(SCENARIO), quick(tmp_path))
+    first = arm(summary, "sync_local").first_save_s
+    assert first is not None
+    assert (first.n, first.median) == (2, pytest.approx(0.25))
+
+
+def test_the_ledger_of_the_summary_covers_all_time_but_the_pilots(tmp_path: Path) -> None:
+    summary, _, rows = summarise(run_json(SCENARIO), quick(tmp_path))
+    assert sum(entry["share"] for entry in summary.ledger) == pytest.approx(1)
+    assert sum(entry["seconds"] for entry in summary.ledger) == pytest.approx(
+        sum(row.seconds for row in rows if row.launch != 0)
+    )
+
+
+def test_the_users_own_period_replaces_the_scenarios(tmp_path: Path) -> None:
+    records = quick(tmp_path)
+    by_period, _, _ = summarise(
+        run_json(SCENARIO, job={"step_s": None, "interval_steps": None, "period_s": 0.5}), records
+    )
+    by_steps, _, _ = summarise(run_json(SCENARIO, job={"step_s": 0.5, "interval_steps": 2, "period_s": None}), records)
+    for summary, share in ((by_period, 0.25 / 0.5), (by_steps, 0.25 / 1.25)):
+        found = arm(summary, "sync_local").share
+        assert found is not None
+        assert found.median == pytest.approx(share)
+        assert arm(summary, "sync_local").period_at_40_s == pytest.approx(0.625)
+        assert "your period" in summary.verdicts[0].text
+    assert by_period.verdicts[0].outcome == "holds"
+    assert by_steps.verdicts[0].outcome == "does_not_hold"
+
+
+def test_a_configured_interval_comes_before_the_pilots(tmp_path: Path) -> None:
+    config = {"arms": list(SCENARIO.arms), "interval": 40}
+    summary, _, _ = summarise(run_json(SCENARIO, checkpoint=config), quick(tmp_path))
+    assert arm(summary, "sync_local").period_s == pytest.approx(40 * 0.1 + 0.25)
+
+
+def full(folder: Path, background: ArmSpec, blocks: int = 3) -> tuple[Scenario, list[LaunchRecord]]:
+    base = Scenario(interval=10, saves=6, kind="full")
+    scenarios = [
+        replace(base, arms={name: spec}, index=2 * block + number, block=block)
+        for block in range(blocks)
+        for number, (name, spec) in enumerate({"none": ArmSpec(), "nvrx_async": background}.items())
+    ]
+    together = replace(base, arms={"none": ArmSpec(), "nvrx_async": background})
+    return together, launches(folder, *scenarios)
+
+
+def test_the_full_design_measures_the_share_directly(tmp_path: Path) -> None:
+    scenario, records = full(tmp_path, ArmSpec(0.05, 0.45, slowdown=1.5))
+    summary, _, _ = summarise(run_json(scenario), records)
+    found = arm(summary, "nvrx_async")
+    assert found.share is not None
+    assert found.share.median == pytest.approx(1 - 1.0 / 1.2)  # 1 - T_control / T
+    assert found.share.n == 9
+    assert found.period_s == pytest.approx(1.2)
+    assert found.saturated is False
+    assert found.goodput is not None
+    assert 0.5 < found.goodput < 1
+    control = arm(summary, "none").goodput
+    assert control is not None
+    assert control > found.goodput
+    assert "as measured" in summary.verdicts[1].text
+
+
+def test_the_full_design_agrees_with_the_quick_one(tmp_path: Path) -> None:
+    spec = ArmSpec(0.05, 0.45, slowdown=1.5)
+    scenario, records = full(tmp_path / "full", spec)
+    direct, _, _ = summarise(run_json(scenario), records)
+    short = replace(SCENARIO, arms={"none": ArmSpec(), "nvrx_async": spec})
+    derived, _, _ = summarise(run_json(short), launches(tmp_path / "quick", short))
+    one, other = arm(direct, "nvrx_async"), arm(derived, "nvrx_async")
+    for name in ("share", "stall_share", "cost_s", "blocking_s", "durable_s", "slowdown_share"):
+        assert getattr(one, name).median == pytest.approx(getattr(other, name).median, abs=1e-6)
+
+
+def test_at_another_period_the_full_design_goes_by_the_cost(tmp_path: Path) -> None:
+    scenario, records = full(tmp_path, ArmSpec(0.05, 0.45, slowdown=1.5))
+    job = {"step_s": None, "interval_steps": None, "period_s": 20.0}
+    summary, _, _ = summarise(run_json(scenario, job=job), records)
+    found = arm(summary, "nvrx_async").share
+    assert found is not None
+    assert found.median == pytest.approx(0.2 / 20)
+
+
+def test_a_saturated_arm_of_the_full_design_is_seen_as_such(tmp_path: Path) -> None:
+    scenario, records = full(tmp_path, ArmSpec(0.05, 1.5))
+    summary, _, _ = summarise(run_json(scenario), records)
+    found = arm(summary, "nvrx_async")
+    assert found.saturated is True
+    assert next(check for check in summary.checks if check.name == "saturated").level == "warn"
+
+
+def test_the_summary_says_what_it_is_about(tmp_path: Path) -> None:
+    records = quick(tmp_path)
+    run = run_json(SCENARIO, cluster={"name": "emulated"}) | {"interrupted": True}
+    run["environment"]["device"] = "cuda"
+    summary, _, _ = summarise(run, records)
+    assert (summary.rehearsal, summary.interrupted, summary.world_size) == (True, True, 2)
+    assert (summary.device, summary.time_unit) == ("cuda", "GPU-seconds")
+    assert summarise(run_json(SCENARIO), records)[0].time_unit == "slot-seconds"
+
+
+def test_the_summary_is_json_without_nan(tmp_path: Path) -> None:
+    for records in (quick(tmp_path), []):
+        summary, _, _ = summarise(run_json(SCENARIO), records)
+        text = json.dumps(summary.to_json(), allow_nan=False)
+        assert json.loads(text)["schema_version"] == 1
+        assert json.loads(text)["probe_bytes_per_s"] == (None if not records else json.loads(text)["probe_bytes_per_s"])
+
+
+def test_accounting_the_same_launches_again_gives_the_same_summary(tmp_path: Path) -> None:
+    records = quick(tmp_path)
+    assert summarise(run_json(SCENARIO), records) == summarise(run_json(SCENARIO), list(reversed(records)))

@@ -1,0 +1,135 @@
+"""The rules of a run: each refusal names the field, and what is accepted survives the way through JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import FrozenInstanceError, asdict, replace
+
+import pytest
+
+from bench.config import Budget, Checkpoint, Cluster, Data, Design, Job, Model, Run, Storage, Train, run_from_json
+from bench.errors import BadInput
+
+REFUSED = {
+    "train.steps": lambda: Train(steps=0),
+    "train.batch_size": lambda: Train(batch_size=-1),
+    "train.lr": lambda: Train(lr=float("nan")),
+    "train.warmup_steps": lambda: Train(warmup_steps=-1),
+    "train.compute": lambda: Train(compute="imagined"),
+    "train.step_s": lambda: Train(compute="paced"),
+    "train.param_dtype": lambda: Train(param_dtype="float16"),
+    "train.compute_dtype": lambda: Train(compute_dtype="float16"),
+    "train.seq_len": lambda: Run(train=Train(seq_len=2048)),
+    "model.layers": lambda: Model(layers=0),
+    "model.heads": lambda: Model(dim=100, heads=3),
+    "model.kv_heads": lambda: Model(heads=6, kv_heads=4),
+    "data.name": lambda: Data(name="source_txt"),
+    "data.path": lambda: Data(name="tokens"),
+    "data.dtype": lambda: Data(dtype="float32"),
+    "data.max_bytes": lambda: Data(max_bytes=0),
+    "checkpoint.arms": lambda: Checkpoint(arms=[]),
+    "checkpoint.interval": lambda: Checkpoint(interval=True),
+    "checkpoint.keep": lambda: Checkpoint(keep=0),
+    "checkpoint.deadline_s": lambda: Checkpoint(deadline_s=0.0),
+    "checkpoint.api": lambda: Checkpoint(api="magic"),
+    "storage.provisioned_bytes_per_s": lambda: Storage(provisioned_bytes_per_s=-1.0),
+    "design": lambda: Design(name="quik"),
+    "design.settle_steps": lambda: Design(settle_steps=0),
+    "design.warmup_saves": lambda: Design(warmup_saves=1),
+    "job.period_s": lambda: Job(period_s=10.0, step_s=1.0, interval_steps=10),
+    "job.step_s and job.interval_steps": lambda: Job(step_s=1.0),
+    "budget.minutes": lambda: Budget(minutes=0.0),
+    "budget.gpu_hours": lambda: Budget(gpu_hours=-2.0),
+    "cluster": lambda: Cluster(name="lokal"),
+    "num_nodes": lambda: Run(num_nodes=0),
+    "ranks_per_node": lambda: Run(ranks_per_node=-1),
+    "launches": lambda: Run(launches=0),
+    "cycles": lambda: Run(cycles=2),
+    "blocks": lambda: Run(blocks=0),
+    "device": lambda: Run(device="tpu"),
+    "price_per_gpu_hour": lambda: Run(price_per_gpu_hour=0.0),
+    "launch_deadline_s": lambda: Run(launch_deadline_s=-1.0),
+}
+
+
+@pytest.mark.parametrize("field", REFUSED)
+def test_a_value_that_cannot_work_is_refused_with_the_field_and_on_one_line(field):
+    with pytest.raises(BadInput) as caught:
+        REFUSED[field]()
+    message = str(caught.value)
+    assert message.startswith(f"{field}: ")
+    assert "\n" not in message
+
+
+def full(interval: int, steps: int = 43, warmup_steps: int = 3) -> Run:
+    train = Train(steps=steps, warmup_steps=warmup_steps)
+    return Run(design=Design(name="full"), train=train, checkpoint=Checkpoint(interval=interval))
+
+
+def test_an_interval_longer_than_the_run_is_refused_with_the_steps_there_are():
+    with pytest.raises(BadInput, match=r"checkpoint\.interval: 41 steps is longer than the run's 40 steps"):
+        full(interval=41)
+
+
+def test_a_full_design_without_room_for_one_measured_interval_is_refused():
+    with pytest.raises(BadInput, match=r"train\.steps: must hold .* \(42 steps\) after warm-up, got 40"):
+        full(interval=14)
+    assert full(interval=13).checkpoint.interval == 13
+
+
+def test_a_quick_design_takes_any_interval_as_it_only_states_a_period():
+    assert Run(checkpoint=Checkpoint(interval=100_000)).checkpoint.interval == 100_000
+
+
+def test_a_strategy_named_twice_is_refused():
+    with pytest.raises(BadInput, match="names a strategy twice"):
+        Checkpoint(arms=["none", "none"])
+
+
+@pytest.mark.parametrize("interval", [0, -1, 1.5, "often", None])
+def test_an_interval_is_a_whole_number_of_steps_or_auto(interval):
+    with pytest.raises(BadInput, match=r"checkpoint\.interval: must be a whole number"):
+        Checkpoint(interval=interval)
+
+
+def test_a_run_cannot_be_changed_once_it_is_made():
+    with pytest.raises(FrozenInstanceError):
+        Run().seed = 1
+
+
+def test_a_run_comes_back_from_json_as_it_was():
+    run = Run(
+        num_nodes=2,
+        model=Model(name="own", target="package.Class", kwargs={"width": 3}),
+        checkpoint=Checkpoint(arms=["none", "synthetic"], interval=7, synthetic={"block_s": 0.1}),
+        cluster=Cluster(name="emulated", rehearsal=["model=small"]),
+        budget=Budget(minutes=5.0),
+    )
+    assert run_from_json(json.loads(json.dumps(asdict(run)))) == run
+
+
+def test_a_run_from_json_is_checked_again_and_unknown_fields_are_not_dropped():
+    record = asdict(Run())
+    with pytest.raises(BadInput, match="num_nodes"):
+        run_from_json(record | {"num_nodes": 0})
+    with pytest.raises(TypeError, match="invented"):
+        run_from_json(record | {"invented": 1})
+
+
+def test_the_parameters_of_the_decoder_are_counted_matrix_by_matrix():
+    model = Model(vocab_size=10, dim=8, layers=2, heads=4, kv_heads=2, ffn_dim=16)
+    queries_and_output, keys_and_values = 2 * 8 * 8, 2 * 8 * 4
+    block = queries_and_output + keys_and_values + 3 * 8 * 16 + 2 * 8
+    assert model.parameters == 2 * block + 2 * 10 * 8 + 8
+    assert replace(model, tie_embeddings=True).parameters == model.parameters - 10 * 8
+
+
+def test_checkpoint_bytes_are_weights_and_two_moments_in_their_own_type():
+    model = Model(vocab_size=10, dim=8, layers=1, heads=2, kv_heads=2, ffn_dim=8)
+    assert Run(model=model).predicted_checkpoint_bytes == model.parameters * 12
+    halved = Run(model=model, train=Train(param_dtype="bfloat16"))
+    assert halved.predicted_checkpoint_bytes == model.parameters * 6
+
+
+def test_the_size_of_a_users_model_is_unknown_and_not_guessed():
+    assert Run(model=Model(target="package.Class")).predicted_checkpoint_bytes is None

@@ -1,0 +1,98 @@
+"""The list of launches: fixed by the seed, complete, and with the order of arms at random."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.config import Checkpoint, Design, Run, Train
+from bench.design import Launch, Segment, launch_from_json, plan, settle_auto
+
+ARMS = ["none", "sync_local", "nvrx_async"]
+
+
+def quick(**changes) -> Run:
+    return Run(**({"launches": 2, "cycles": 4, "checkpoint": Checkpoint(arms=ARMS)} | changes))
+
+
+def full(interval="auto", **changes) -> Run:
+    checkpoint = Checkpoint(arms=ARMS, interval=interval)
+    return Run(**({"design": Design(name="full"), "checkpoint": checkpoint, "blocks": 2} | changes))
+
+
+def test_the_same_seed_gives_the_same_launches_and_another_seed_another_order():
+    assert plan(quick()) == plan(quick())
+    assert plan(full()) == plan(full())
+    orders = {tuple(s.arm for launch in plan(quick(seed=seed)) for s in launch.segments) for seed in range(6)}
+    assert len(orders) == 6
+
+
+def test_another_occasion_of_the_same_seed_has_another_order_and_continues_the_numbers():
+    first, second = plan(quick()), plan(quick(), occasion=1, first_index=3)
+    assert [launch.index for launch in second] == [3, 4, 5]
+    assert {launch.occasion for launch in second} == {1}
+    assert [s.arm for s in first[1].segments] != [s.arm for s in second[1].segments]
+
+
+@given(seed=st.integers(0, 10_000), launches=st.integers(1, 4), cycles=st.integers(3, 9))
+def test_every_cycle_of_a_quick_launch_holds_each_arm_once_after_the_warm_up(seed, launches, cycles):
+    config = quick(seed=seed, launches=launches, cycles=cycles)
+    made = plan(config)
+    assert [launch.kind for launch in made] == ["pilot"] + ["quick"] * launches
+    for launch in made[1:]:
+        counts = Counter((segment.cycle, segment.arm) for segment in launch.segments)
+        assert counts == Counter((cycle, arm) for cycle in range(cycles) for arm in ARMS)
+        assert all(earlier.cycle <= later.cycle for earlier, later in pairwise(launch.segments))
+        assert {s.cycle for s in launch.segments if not s.measured} == set(range(config.design.warmup_saves))
+
+
+def test_the_pilot_saves_twice_with_every_arm_and_is_never_measured():
+    pilot = plan(quick())[0]
+    assert (pilot.kind, pilot.verify) == ("pilot", False)
+    assert Counter(s.arm for s in pilot.segments for _ in range(s.saves)) == dict.fromkeys(ARMS, 2)
+    assert not any(segment.measured for segment in pilot.segments)
+
+
+def test_a_full_design_gives_each_arm_a_launch_of_its_own_in_every_block():
+    launches = plan(full(interval=5, blocks=3))[1:]
+    assert Counter((launch.block, launch.arms) for launch in launches) == {
+        (block, (arm,)): 1 for block in range(3) for arm in ARMS
+    }
+    assert [launch.index for launch in launches] == list(range(1, 10))
+    assert {(s.arm,) for launch in launches for s in launch.segments if (s.arm,) != launch.arms} == set()
+
+
+def test_a_full_launch_holds_as_many_whole_intervals_as_its_steps_have_room_for():
+    launches = plan(full(interval=6, train=Train(steps=43, warmup_steps=3)))[1:]
+    assert {(s.interval, s.saves) for launch in launches for s in launch.segments} == {(6, 6)}
+
+
+def test_content_is_verified_once_for_every_arm():
+    for config in (quick(), full()):
+        verified = [arm for launch in plan(config) if launch.verify for arm in launch.arms]
+        assert sorted(verified) == sorted(ARMS)
+    off = Checkpoint(arms=ARMS, verify_content=False)
+    assert not any(launch.verify for launch in plan(quick(checkpoint=off)))
+
+
+def test_a_calibration_is_named_so():
+    assert {launch.kind for launch in plan(quick(design=Design(name="calibrate")))} == {"pilot", "calibrate"}
+
+
+def test_an_automatic_interval_is_filled_in_and_a_given_one_is_left_alone():
+    automatic, given_by_user = plan(full())[1], plan(full(interval=5))[1]
+    assert [(s.interval, s.saves) for s in settle_auto(automatic, 9, 40).segments] == [(9, 4)]
+    assert [(s.interval, s.saves) for s in settle_auto(automatic, 4, 40).segments] == [(4, 10)]
+    assert settle_auto(given_by_user, 9, 40) == given_by_user
+    assert settle_auto(plan(quick())[1], 9, 40) == plan(quick())[1]
+
+
+def test_a_launch_comes_back_from_json_as_it_was():
+    for launch in plan(quick()):
+        assert launch_from_json(json.loads(json.dumps(launch.to_json()))) == launch
+    assert isinstance(plan(quick())[0], Launch)
+    assert isinstance(plan(quick())[0].segments[0], Segment)

@@ -1,0 +1,231 @@
+"""The driver: whole runs in processes of their own, ended, interrupted, resumed and added to; nothing is ever left behind.
+
+The runs measure as little as they can: what matters here is that the path holds, not the figures.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import psutil
+import pytest
+
+from bench import driver, environment
+from bench.config import Budget, Checkpoint, Job, Model, Run
+from bench.driver import unlike
+from bench.errors import BadInput
+from bench.schema import CATEGORIES, SCHEMA_VERSION, Arm, Figure, Summary
+from bench.supervise import with_token
+
+ROOT = Path(__file__).resolve().parent.parent
+QUICK = ["train.seq_len=16", "train.batch_size=1", "train.warmup_steps=1", "cycles=3", "design.control_steps=2"]
+SMALL = [*QUICK, "model.layers=1", "ranks_per_node=1", "checkpoint.arms=[none,sync_local]", "storage.probe=false"]
+
+
+class Place:
+    """Where one test's runs happen: a working directory that is no checkout, results and node-local files below it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.results = path / "results"
+        self.tokens: list[str] = []
+        self.shm_before = set(os.listdir("/dev/shm"))
+
+    def start(self, *overrides: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "bench", "run", "machine=box", f"work_dir={self.path / 'work'}", *overrides]
+        paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        env = os.environ | {"PYTHONPATH": paths}
+        return subprocess.Popen(
+            command, cwd=self.path, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+
+    def run(self, *overrides: str, code: int = 0) -> str:
+        """Run to the end; the exit code must be `code`. Returns what it printed."""
+        return self.finish(self.start(*overrides), code)
+
+    def finish(self, process: subprocess.Popen[str], code: int) -> str:
+        try:
+            out, _ = process.communicate(timeout=600)
+        finally:
+            process.kill()
+        assert process.returncode == code, out
+        return out
+
+    @property
+    def folder(self) -> Path:
+        return (self.results / "latest").resolve()
+
+    def json(self, name: str) -> Any:
+        return json.loads((self.folder / name).read_text())
+
+    def launches(self) -> dict[int, dict[str, Any]]:
+        found = (self.folder / "launches").glob("*/launch.json")
+        return {record["index"]: record for record in map(json.loads, map(Path.read_text, found))}
+
+    def statuses(self) -> dict[int, str]:
+        return {index: record["status"] for index, record in sorted(self.launches().items())}
+
+    def assert_nothing_is_left(self) -> None:
+        tokens = [json.loads(path.read_text())["token"] for path in self.results.glob("*/*/*/run.json")]
+        assert tokens
+        assert [pid for token in tokens for pid in with_token(token)] == []
+        of_runs = [
+            p.pid for p in psutil.process_iter(["cmdline"]) if str(self.path) in " ".join(p.info["cmdline"] or [])
+        ]
+        assert of_runs == []
+        assert set(os.listdir("/dev/shm")) - self.shm_before == set()
+        assert [path for path in (self.path / "work").rglob("*") if path.name != "checkpoints"] == []
+
+
+@pytest.fixture
+def place(tmp_path) -> Iterator[Place]:
+    made = Place(tmp_path)
+    yield made
+    made.assert_nothing_is_left()
+
+
+def until(condition: Callable[[], Any], process: subprocess.Popen[str], patience_s: float = 300) -> Any:
+    """What `condition` returns as soon as it is true, while the driver runs."""
+    end = time.monotonic() + patience_s
+    while not (found := condition()):
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return found
+
+
+def contents(folder: Path) -> dict[str, str]:
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def names(cls: type) -> set[str]:
+    return {field.name for field in dataclasses.fields(cls)}
+
+
+# --- before anything starts
+def test_two_runs_are_the_same_work_whatever_their_budget_their_price_and_where_results_go():
+    run = Run(machine="a", budget=Budget(minutes=1.0), price_per_gpu_hour=2.0, job=Job(period_s=5.0), results_dir="x")
+    assert unlike(Run(), run) == []
+
+
+def test_other_work_is_named_by_its_fields():
+    other = Run(seed=1, model=Model(layers=1), checkpoint=Checkpoint(arms=["none"]))
+    assert unlike(Run(), other) == ["seed", "model", "checkpoint"]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "cluster", "device"), [(2, "local", "cuda"), (1, "local", "cpu"), (8, "emulated", "cpu")]
+)
+def test_an_automatic_device_is_the_gpu_where_there_are_enough(gpus, cluster, device):
+    config = Run(ranks_per_node=2)
+    config = dataclasses.replace(config, cluster=dataclasses.replace(config.cluster, name=cluster))
+    assert driver.resolved(config, gpus).device == device
+
+
+def test_a_given_device_is_kept_and_results_become_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = driver.resolved(Run(device="cpu", results_dir="here"), gpus=8)
+    assert (found.device, found.results_dir) == ("cpu", str(tmp_path / "here"))
+
+
+def test_the_space_asked_for_is_that_of_the_arms_that_write(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(environment, "gpus", list)
+    monkeypatch.setattr(driver.storage, "check_space", lambda *given: asked.append(given))
+    config = Run(device="cpu", work_dir=str(tmp_path), checkpoint=Checkpoint(arms=["none", "sync_local", "nvrx_async"]))
+    driver.check(config, driver.launch.create("local"), 0)
+    assert asked == [(tmp_path / "checkpoints", config.predicted_checkpoint_bytes, 2, 2)]
+
+
+def test_an_append_of_other_work_is_refused_before_anything_is_written(tmp_path):
+    config = driver.resolved(Run(device="cpu", work_dir=str(tmp_path)), 0)
+    folder = driver.ResultFolder(tmp_path / "result")
+    folder.path.mkdir()
+    folder.write_run({"config": dataclasses.asdict(config), "occasions": []})
+    before = contents(folder.path)
+    asked = dataclasses.replace(config, seed=7, append=str(folder.path))
+    with pytest.raises(BadInput, match="append: .* was measured with another seed; give the same"):
+        driver.run(asked)
+    assert contents(folder.path) == before
+
+
+# --- whole runs
+def test_the_smoke_scenario_measures_verifies_and_leaves_nothing_behind(place):
+    out = place.run("scenario=ckpt_smoke", *QUICK)
+    assert place.statuses() == {0: "ok", 1: "ok"}
+    summary = place.json("summary.json")
+    assert_follows_schema_1(summary)
+    assert (summary["scenario"], summary["machine"], summary["device"]) == ("ckpt_smoke", "box", "cpu")
+    assert (summary["world_size"], summary["rehearsal"], summary["interrupted"]) == (2, False, False)
+    assert [arm["name"] for arm in summary["arms"]] == ["none", "sync_local", "nvrx_async"]
+    assert [arm["content_verified"] for arm in summary["arms"]] == [None, True, True]
+    for arm in summary["arms"][1:]:
+        assert arm["blocking_s"]["median"] > 0
+        assert arm["written_bytes"] >= 0.9 * Run(model=Model(**model_of(place))).predicted_checkpoint_bytes
+    samples = pd.read_parquet(place.folder / "samples.parquet")
+    assert len(samples[samples.measured]) == 3
+    assert "What a checkpoint costs" in out
+    assert f"result: {place.folder}" in " ".join(out.split())
+
+
+def model_of(place: Place) -> dict[str, Any]:
+    return place.json("run.json")["config"]["model"]
+
+
+def assert_follows_schema_1(summary: dict[str, Any]) -> None:
+    assert summary["schema_version"] == SCHEMA_VERSION == 1
+    assert set(summary) == names(Summary)
+    for arm in summary["arms"]:
+        assert set(arm) == names(Arm)
+        figures = [value for value in arm.values() if isinstance(value, dict)]
+        assert all(
+            set(figure) == names(Figure) and figure["low"] <= figure["median"] <= figure["high"] for figure in figures
+        )
+    assert {row["category"] for row in summary["ledger"]} <= set(CATEGORIES)
+    assert sum(row["share"] for row in summary["ledger"]) == pytest.approx(1.0)
+    assert {verdict["outcome"] for verdict in summary["verdicts"]} <= {
+        "holds",
+        "does_not_hold",
+        "not_decided",
+        "not_measured",
+    }
+    assert {check["level"] for check in summary["checks"]} <= {"ok", "note", "warn", "invalid"}
+
+
+def test_an_interrupted_run_keeps_what_it_has_is_finished_by_resume_and_enlarged_by_append(place):
+    process = place.start("scenario=ckpt_smoke", *SMALL)
+    until(lambda: place.results.exists() and place.statuses().get(1) == "running", process)
+    until(lambda: list((place.folder / "launches" / "1" / "events").glob("worker-*")), process)
+    process.send_signal(signal.SIGINT)
+    place.finish(process, 130)
+    assert place.statuses() == {0: "ok", 1: "interrupted"}
+    assert place.json("run.json")["interrupted"] is True
+    assert place.json("summary.json")["interrupted"] is True
+    place.assert_nothing_is_left()
+    pilot = contents(place.folder / "launches" / "0")
+
+    place.run(f"resume={place.folder}")
+    assert place.statuses() == {0: "ok", 1: "ok"}
+    assert contents(place.folder / "launches" / "0") == pilot
+    assert json.loads((place.folder / "launches/1/attempts/0/launch.json").read_text())["status"] == "interrupted"
+    assert place.json("summary.json")["interrupted"] is False
+    place.assert_nothing_is_left()
+    finished = {index: contents(place.folder / "launches" / index) for index in "01"}
+
+    place.run("scenario=ckpt_smoke", *SMALL, f"append={place.folder}")
+    assert place.statuses() == {0: "ok", 1: "ok", 2: "ok", 3: "ok"}
+    assert {index: contents(place.folder / "launches" / index) for index in "01"} == finished
+    assert [arm["launches"] for arm in place.json("summary.json")["arms"]] == [2, 2]
+    assert len(place.json("run.json")["occasions"]) == 2

@@ -1,0 +1,118 @@
+"""What is recorded of the machine: measured or null, never made up."""
+
+from __future__ import annotations
+
+import json
+import platform
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+import pynvml
+import pytest
+
+from bench import environment
+
+
+class FakeNvml:
+    """One GPU that answers some questions and refuses others, as containers and small cards do."""
+
+    NVMLError = pynvml.NVMLError
+    NVML_CLOCK_SM = 1
+
+    def nvmlDeviceGetName(self, handle):  # noqa: N802
+        return "H100"
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle):  # noqa: N802
+        return 700_000
+
+    def nvmlDeviceGetMaxClockInfo(self, handle, kind):  # noqa: N802
+        return 1980
+
+    def nvmlDeviceGetMemoryInfo(self, handle):  # noqa: N802
+        return type("Memory", (), {"total": 80 << 30})()
+
+    def nvmlDeviceGetEccMode(self, handle):  # noqa: N802
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+
+def test_a_gpu_is_described_in_its_units_and_what_it_refuses_to_say_is_null():
+    assert environment._gpu(FakeNvml(), None) == {
+        "name": "H100",
+        "memory_bytes": 80 << 30,
+        "power_limit_w": 700.0,
+        "max_sm_clock_mhz": 1980,
+        "ecc": None,
+    }
+
+
+def test_a_machine_without_nvml_has_no_gpus_and_no_driver(monkeypatch):
+    def refuse():
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", refuse)
+    assert environment.gpus() == []
+    assert environment.driver_version() is None
+
+
+def test_versions_are_those_installed_and_null_for_what_is_not(monkeypatch):
+    monkeypatch.setattr(environment, "_PACKAGES", {"numpy": "numpy", "absent": "no-such-distribution-here"})
+    found = environment.versions()
+    assert found["numpy"] == metadata.version("numpy")
+    assert found["absent"] is None
+    assert found["python"] == platform.python_version()
+
+
+def test_the_commit_is_the_checkouts_and_says_when_it_was_changed(monkeypatch):
+    answers = {"rev-parse": "c0ffee\n", "status": " M bench/driver.py\n"}
+
+    class Done:
+        def __init__(self, words, **_):
+            self.stdout = answers[words[3]]
+
+    monkeypatch.setattr(environment.Path, "exists", lambda self: True)
+    monkeypatch.setattr(environment.shutil, "which", lambda name: name)
+    monkeypatch.setattr(environment.subprocess, "run", Done)
+    assert environment.commit() == "c0ffee+dirty"
+    answers["status"] = ""
+    assert environment.commit() == "c0ffee"
+    answers["rev-parse"] = ""
+    assert environment.commit() is None
+
+
+def test_a_folder_that_is_not_there_yet_has_the_file_system_of_its_nearest_parent(tmp_path):
+    there, missing = environment.mount_of(tmp_path), environment.mount_of(tmp_path / "a" / "b")
+    assert missing["device"] == there["device"] == tmp_path.stat().st_dev
+    assert missing["type"] == there["type"] != "unknown"
+    assert there["free_bytes"] <= there["total_bytes"]
+
+
+def test_the_innermost_mount_counts():
+    assert environment.mount_of(Path("/proc/self"))["type"] == "proc"
+
+
+@pytest.mark.parametrize(
+    ("given", "name"), [("gpu-box.7", "gpu-box.7"), ("a b/c", "a-b-c"), ("../x", "x"), ("...", "machine")]
+)
+def test_a_machines_name_can_be_a_folder_and_never_leads_out_of_the_results(given, name):
+    assert environment.machine_name(given) == name
+
+
+def test_without_a_name_the_host_gives_one(monkeypatch):
+    monkeypatch.setattr(environment.socket, "gethostname", lambda: "node 1")
+    assert environment.machine_name(None) == "node-1"
+
+
+def test_the_description_is_json_with_sizes_mounts_and_the_variables_that_matter(tmp_path, monkeypatch):
+    monkeypatch.setenv("NCCL_DEBUG", "WARN")
+    monkeypatch.setenv("SECRET_KEY", "hidden")
+    found = environment.describe(tmp_path, tmp_path / "results")
+    json.dumps(found, allow_nan=False)
+    assert found["memory_bytes"] == psutil.virtual_memory().total
+    assert found["one_filesystem"] is True
+    assert found["variables"]["NCCL_DEBUG"] == "WARN"
+    assert "SECRET_KEY" not in found["variables"]
+
+
+def test_results_and_checkpoints_on_two_file_systems_are_told_apart(tmp_path):
+    assert environment.describe(Path("/proc"), tmp_path)["one_filesystem"] is False

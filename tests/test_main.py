@@ -1,0 +1,264 @@
+"""The command line: help that lists what there is, and bad input as one line and exit code 2 with nothing lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections import namedtuple
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench import __main__ as command_line
+from bench import environment
+from bench.__main__ import compose, main
+from bench.design import plan
+from bench.errors import BadInput
+
+SCENARIOS = ["calibrate", "ckpt_2node", "ckpt_4node", "ckpt_8node", "ckpt_local", "ckpt_smoke"]
+WAYS_ON = ("cluster=slurm", "cluster=kubernetes", "cluster=emulated", "dry_run=true")
+Usage = namedtuple("Usage", "total used free")
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch) -> Path:
+    """Another working directory, a temporary folder of its own, no GPU; the process is as before afterwards."""
+    here = tmp_path / "here"
+    here.mkdir()
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setattr(environment, "gpus", list)
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", os.environ.get("HYDRA_FULL_ERROR", "0"))
+    return here
+
+
+@pytest.fixture
+def refused(capfd, elsewhere):
+    """Run with overrides that cannot work; returns the one line that the user sees."""
+
+    def run(*overrides: str) -> str:
+        assert main(["run", *overrides]) == 2
+        out, err = capfd.readouterr()
+        assert out == ""
+        assert err.startswith("bench: ")
+        assert err.count("\n") == 1
+        assert err.endswith("\n")
+        assert list(elsewhere.iterdir()) == []
+        return err[len("bench: ") : -1]
+
+    return run
+
+
+# --- help
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
+def test_help_lists_commands_and_every_scenario_with_the_question_it_answers(words, capsys):
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert "usage: python -m bench COMMAND" in out
+    for name in SCENARIOS:
+        (line,) = [line for line in out.splitlines() if line.split()[:1] == [name]]
+        assert line.endswith(("?", ")"))
+
+
+def test_help_of_run_lists_scenarios_groups_keys_with_defaults_and_exit_codes(capsys):
+    assert main(["run", "scenario=ckpt_smoke", "--help"]) == 0
+    out = capsys.readouterr().out
+    for part in (
+        *SCENARIOS,
+        "quick",
+        "emulated | local",
+        "num_nodes: 1",
+        "warmup_steps: 3",
+        "minutes: null",
+        "130 interrupted",
+    ):
+        assert part in out
+    assert "hydra:" not in out
+
+
+def test_an_unknown_command_is_refused_with_a_suggestion(capsys):
+    assert main(["runn"]) == 2
+    assert capsys.readouterr() == ("", "bench: unknown command 'runn'; did you mean run?\n")
+
+
+# --- bad input
+BAD = {
+    "an unknown scenario": (["scenario=ckpt_smok"], "scenario: no such choice 'ckpt_smok'; did you mean ckpt_smoke"),
+    "a number as a scenario": (["scenario=5"], "scenario: no such choice '5'; known: calibrate"),
+    "no scenario": (["scenario=null"], "scenario: no such choice 'null'; known: calibrate"),
+    "a number as a group": (["model=3"], "model: no such choice '3'"),
+    "an unknown choice": (["design=quik"], "design: no such choice 'quik'; did you mean quick"),
+    "an unknown recovery layer": (["recovery=torchrum"], "recovery: no such choice 'torchrum'; did you mean torchrun"),
+    "an unknown strategy": (
+        ["checkpoint.arms=[sync_locl]"],
+        "checkpoint.arms: unknown strategy 'sync_locl'; did you mean sync_local",
+    ),
+    "an unknown key": (["num_node=2"], "num_node: no such key; did you mean num_nodes"),
+    "an unknown key of a group": (["train.stps=3"], "train.stps: no such key; did you mean train.steps"),
+    "an added unknown key": (["+foo=1"], "foo: no such key"),
+    "zero steps": (["train.steps=0"], "train.steps: must be greater than 0, got 0"),
+    "negative steps": (["train.steps=-3"], "train.steps: must be greater than 0, got -3"),
+    "a word for a number": (["num_nodes=many"], "num_nodes: Value 'many'"),
+    "a fraction for a number": (["seed=1.5"], "seed: Value '1.5'"),
+    "no list of arms": (["checkpoint.arms=none"], "checkpoint.arms: "),
+    "an interval longer than the run": (
+        ["design=full", "checkpoint.interval=100"],
+        "checkpoint.interval: 100 steps is longer than the run's 37 steps",
+    ),
+    "too few cycles": (["cycles=2"], "cycles: must be at least 3"),
+    "no token file": (["data=tokens"], "data.path: data=tokens needs a token file"),
+    "a missing token file": (["data=tokens", "data.path=missing.bin"], "data.path: missing.bin is not a file"),
+    "a missing checkpoint directory": (["storage.dir=missing"], "storage.dir: missing does not exist; create it"),
+    "a checkpoint directory that cannot be written": (["storage.dir=/proc"], "storage.dir: /proc cannot be written to"),
+    "a work directory that cannot be made": (
+        ["work_dir=/dev/null/x"],
+        "work_dir: /dev/null/x/checkpoints cannot be made",
+    ),
+    "results that cannot be written": (["results_dir=/dev/null/x"], "results_dir: /dev/null/x cannot be written"),
+    "a result to resume that is none": (["resume=missing"], "resume: missing is no result folder"),
+    "a result to append to that is none": (["append=missing"], "append: missing is no result folder"),
+    "resume and append": (["resume=a", "append=b"], "resume: finishes a run, append adds to a finished one"),
+    "a plan of a run to resume": (["resume=a", "dry_run=true"], "dry_run: prints the plan of a new run"),
+    "calibration outside of it": (["checkpoint.arms=[synthetic]"], "checkpoint.arms: synthetic saves nothing"),
+    "half of a job": (["job.step_s=1.0"], "job.step_s and job.interval_steps: belong together"),
+    "no override": (["ckpt_smoke"], "Error parsing override 'ckpt_smoke'"),
+    "an unknown option": (["--verbose"], "--verbose: no such option"),
+    "several scenarios without -m": (
+        ["scenario=ckpt_smoke,ckpt_local"],
+        "Ambiguous value for argument 'scenario=ckpt_smoke,ckpt_local'",
+    ),
+    "a reference to nothing": (["train.steps=${nothing}"], "train.steps: Interpolation key 'nothing' not found"),
+    "a launcher that is not there": (["cluster=lokal"], "cluster: no such choice 'lokal'; did you mean local"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_with_exit_code_2_and_nothing_is_created(case, refused):
+    overrides, message = BAD[case]
+    assert refused(*overrides).startswith(message)
+
+
+def test_more_nodes_than_there_are_is_refused_with_the_ways_on(refused):
+    message = refused("scenario=ckpt_8node")
+    assert message.startswith("num_nodes: ckpt_8node asks for 8 nodes")
+    assert all(way in message for way in WAYS_ON)
+
+
+def test_more_gpus_than_there_are_is_refused_with_the_ways_on(refused):
+    message = refused("device=cuda", "ranks_per_node=4")
+    assert message.startswith("ranks_per_node: ckpt_local asks for 4 GPUs and this machine has 0")
+    assert all(way in message for way in WAYS_ON)
+
+
+def test_a_checkpoint_directory_too_small_for_the_predicted_bytes_is_refused(refused, monkeypatch, tmp_path):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**9, 0, 400_000_000))
+    message = refused(f"storage.dir={tmp_path}")
+    assert message.startswith(f"storage.dir: {tmp_path} has 0.40 GB free, but 2 arm(s)")
+
+
+def test_an_empty_token_file_is_refused(refused, tmp_path):
+    (tmp_path / "tokens.bin").touch()
+    assert refused("data=tokens", f"data.path={tmp_path / 'tokens.bin'}").endswith(
+        "is empty; give a flat binary file of token ids"
+    )
+
+
+def test_tokens_beyond_the_vocabulary_are_refused(refused, tmp_path):
+    np.full(1000, 999, dtype=np.uint16).tofile(tmp_path / "tokens.bin")
+    assert "token id 999" in refused("data=tokens", f"data.path={tmp_path / 'tokens.bin'}")
+
+
+@pytest.mark.parametrize("key", ["resume", "append"])
+def test_a_result_of_an_unknown_schema_version_is_refused_and_left_alone(key, refused, tmp_path):
+    (tmp_path / "run.json").write_text(json.dumps({"schema_version": 2}))
+    message = refused(f"{key}={tmp_path}")
+    assert message.startswith(f"{key}: {tmp_path / 'run.json'} has schema version 2, this suite reads 1")
+    assert (tmp_path / "run.json").read_text() == '{"schema_version": 2}'
+
+
+def test_ctrl_c_outside_of_a_launch_is_one_line_and_exit_code_130(capsys, monkeypatch):
+    def interrupted(overrides):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command_line, "run", interrupted)
+    assert main(["run"]) == 130
+    assert capsys.readouterr().err == "bench: interrupted\n"
+
+
+# --- composing
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_scenario_makes_a_plan_that_names_its_bytes_launches_time_and_commands(name, capsys, elsewhere):
+    assert main(["run", f"scenario={name}", "dry_run=true", "price_per_gpu_hour=2"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    for part in (
+        "checkpoint ",
+        "launches",
+        "0  pilot",
+        "expected ",
+        "-hours",
+        "in your currency",
+        "Nothing was started",
+    ):
+        assert part in out
+    here = not name.endswith("node")
+    assert ("-m bench.node" in out) == here
+    assert ("not to be run like this: num_nodes" in out) == (not here)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_the_command_line_has_the_last_word_over_scenario_and_group():
+    run = compose(["scenario=ckpt_smoke", "design=full", "cycles=9", "train.lr=0.5"])
+    assert (run.design.name, run.cycles, run.train.lr, run.model.name) == ("full", 9, 0.5, "small")
+
+
+def test_values_may_refer_to_other_values():
+    assert compose(["seed=7", "train.steps=${seed}"]).train.steps == 7
+
+
+def test_a_scenario_for_gpus_is_rehearsed_on_cpus_with_a_small_model_and_the_users_words_still_win():
+    run = compose(["scenario=ckpt_2node", "cluster=emulated", "train.seq_len=32"])
+    assert (run.num_nodes, run.ranks_per_node, run.device, run.model.name) == (2, 1, "cpu", "small")
+    assert run.train.seq_len == 32
+
+
+def test_a_scenario_for_cpus_is_emulated_as_it_is():
+    run = compose(["scenario=ckpt_smoke", "cluster=emulated", "num_nodes=2"])
+    assert (run.num_nodes, run.ranks_per_node, run.cycles) == (2, 2, 4)
+
+
+def test_the_sizes_of_a_series_differ_in_the_number_of_nodes_only():
+    eight, two = compose(["scenario=ckpt_8node"]), compose(["scenario=ckpt_2node"])
+    assert {key for key, value in vars(eight).items() if value != getattr(two, key)} == {
+        "scenario",
+        "about",
+        "num_nodes",
+    }
+
+
+def test_composing_takes_no_unknown_value_silently():
+    with pytest.raises(BadInput, match="device"):
+        compose(["device=gpu"])
+
+
+def test_a_sweep_runs_every_combination_and_exits_with_the_worst_code(capsys):
+    assert main(["run", "-m", "scenario=ckpt_smoke", "train.steps=40,0", "dry_run=true"]) == 2
+    out, err = capsys.readouterr()
+    assert out.count("Nothing was started") == 1
+    assert err == "bench: train.steps: must be greater than 0, got 0; give a positive number\n"
+
+
+def test_a_plan_holds_the_launches_that_a_run_would_make(capsys):
+    assert main(["run", "scenario=ckpt_smoke", "launches=3", "dry_run=true"]) == 0
+    out = capsys.readouterr().out
+    expected = [f"{launch.index:3}  {launch.kind}" for launch in plan(compose(["scenario=ckpt_smoke", "launches=3"]))]
+    assert [
+        line[2:].rstrip()[: len(text)]
+        for line, text in zip(out.split("launches\n")[1].splitlines(), expected, strict=False)
+    ] == expected
