@@ -25,12 +25,11 @@ _RECORDED_PREFIXES = ("NCCL_", "TORCH_", "PYTORCH_", "GLOO_", "OMP_", "MKL_", "O
 
 
 @contextmanager
-def _nvml() -> Iterator[Any]:
+def nvml() -> Iterator[Any]:
     """The NVML module, initialised; None where there is no driver."""
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", FutureWarning
-        )  # of the deprecated package pynvml, which NVRx 0.4.1 brings along
+        # Of the deprecated package pynvml, which NVRx 0.4.1 brings along.
+        warnings.simplefilter("ignore", FutureWarning)
         import pynvml
     try:
         pynvml.nvmlInit()
@@ -45,9 +44,9 @@ def _nvml() -> Iterator[Any]:
 
 def gpus() -> list[dict[str, Any]]:
     """Name, memory (bytes), power limit (W), maximum SM clock (MHz), ECC of every GPU; empty without NVML."""
-    with _nvml() as nvml:
-        count = nvml.nvmlDeviceGetCount() if nvml else 0
-        return [_gpu(nvml, nvml.nvmlDeviceGetHandleByIndex(i)) for i in range(count)]
+    with nvml() as library:
+        count = library.nvmlDeviceGetCount() if library else 0
+        return [_gpu(library, library.nvmlDeviceGetHandleByIndex(i)) for i in range(count)]
 
 
 def _gpu(nvml: Any, handle: Any) -> dict[str, Any]:
@@ -69,8 +68,8 @@ def _gpu(nvml: Any, handle: Any) -> dict[str, Any]:
 
 
 def driver_version() -> str | None:
-    with _nvml() as nvml:
-        return str(nvml.nvmlSystemGetDriverVersion()) if nvml else None
+    with nvml() as library:
+        return str(library.nvmlSystemGetDriverVersion()) if library else None
 
 
 def versions() -> dict[str, str | None]:

@@ -29,8 +29,8 @@ from bench.schema import CATEGORIES, SCHEMA_VERSION, Arm, Figure, Summary
 from bench.supervise import with_token
 
 ROOT = Path(__file__).resolve().parent.parent
-QUICK = ["train.seq_len=16", "train.batch_size=1", "train.warmup_steps=1", "cycles=3", "design.control_steps=2"]
-SMALL = [*QUICK, "model.layers=1", "ranks_per_node=1", "checkpoint.arms=[none,sync_local]", "storage.probe=false"]
+QUICK = ["model.layers=1", "train.seq_len=16", "train.batch_size=1", "cycles=3", "design.control_steps=2"]
+SMALL = [*QUICK, "ranks_per_node=1", "checkpoint.arms=[none,sync_local]", "checkpoint.verify_content=false"]
 
 
 class Place:
@@ -162,6 +162,7 @@ def test_an_append_of_other_work_is_refused_before_anything_is_written(tmp_path)
 
 
 # --- whole runs
+@pytest.mark.timeout(300)
 def test_the_smoke_scenario_measures_verifies_and_leaves_nothing_behind(place):
     out = place.run("scenario=ckpt_smoke", *QUICK)
     assert place.statuses() == {0: "ok", 1: "ok"}
@@ -204,6 +205,7 @@ def assert_follows_schema_1(summary: dict[str, Any]) -> None:
     assert {check["level"] for check in summary["checks"]} <= {"ok", "note", "warn", "invalid"}
 
 
+@pytest.mark.timeout(300)
 def test_an_interrupted_run_keeps_what_it_has_is_finished_by_resume_and_enlarged_by_append(place):
     process = place.start("scenario=ckpt_smoke", *SMALL)
     until(lambda: place.results.exists() and place.statuses().get(1) == "running", process)

@@ -179,5 +179,7 @@ def write_status(block: torch.Tensor, state: int, text: str = "") -> None:
 
 def read_status(block: torch.Tensor) -> tuple[int, str]:
     page = bytes(block[:STATUS_BYTES].tolist())
+    if page[0] == PENDING:  # the rest of the page is then whatever it was before
+        return PENDING, ""
     length = int.from_bytes(page[1:3], "little")
     return page[0], page[3 : 3 + length].decode(errors="replace")

@@ -21,6 +21,7 @@ from bench.config import Run
 from bench.design import Launch
 from bench.node import clocks
 from bench.node.board import Board
+from bench.node.memory import MemoryWatch
 from bench.node.ship import Shipper, ship_logs
 from bench.record import Recorder
 from bench.recovery.base import Place, Process
@@ -183,6 +184,7 @@ class LaunchRunner:
         """Until all that was started has ended, or the coordinator stops the launch. "failed" as soon as one failed."""
         status, next_ship = "ok", 0.0
         stop = f"stop/{self.order}"
+        memory = MemoryWatch(self.node.device == "cuda")
         while running:
             for ended in self.node.supervisor.reap():
                 process = running.pop(ended.pid, None)
@@ -195,7 +197,9 @@ class LaunchRunner:
                 return status
             if self.node.board.has(stop):
                 return "deadline" if self.node.board.read(stop) == "deadline" else "stopped"
+            memory.look()
             if time.monotonic() >= next_ship:
+                self.recorder.instant("memory", **memory.take())
                 self.shipper.ship()
                 next_ship = time.monotonic() + SHIP_S
             time.sleep(0.02)

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-DEADLINE_S = 100.0
+DEADLINE_S = 240.0  # generous: starting torch takes a busy machine half a minute
 
 
 def run_ranks(directory: Path, world_size: int, program: str, **arguments: Any) -> list[dict[str, Any]]:
@@ -28,6 +28,7 @@ def run_ranks(directory: Path, world_size: int, program: str, **arguments: Any) 
     ranks = []
     for rank in range(world_size):
         environment = os.environ | {"RANK": str(rank), "WORLD_SIZE": str(world_size), "PYTHONPATH": path}
+        environment["GLOO_SOCKET_IFNAME"] = "lo"  # does not depend on how this machine resolves its own name
         ranks.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
     try:
         errors = [rank.communicate(timeout=DEADLINE_S)[1] for rank in ranks]

@@ -48,6 +48,7 @@ def interrupted_and_resumed(ranks: Ranks, tmp_path_factory: pytest.TempPathFacto
     return ranks(2, "interrupted", trees=trees), ranks(2, "resumed", trees=trees)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("model", ["own", "noisy"])
 def test_fresh_ranks_resume_to_the_same_losses_and_the_same_state_bit_by_bit(
     interrupted_and_resumed: tuple[Any, Any], model: str
@@ -59,6 +60,7 @@ def test_fresh_ranks_resume_to_the_same_losses_and_the_same_state_bit_by_bit(
         assert unbroken[model]["end"] != unbroken[model]["saved"]
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("model", ["own", "noisy"])
 def test_two_builds_from_one_seed_train_alike_bit_by_bit(interrupted_and_resumed: tuple[Any, Any], model: str) -> None:
     for unbroken in interrupted_and_resumed[0]:
@@ -66,6 +68,7 @@ def test_two_builds_from_one_seed_train_alike_bit_by_bit(interrupted_and_resumed
         assert again == unbroken[model]
 
 
+@pytest.mark.timeout(600)
 def test_weights_and_losses_do_not_depend_on_the_world_size(ranks: Ranks) -> None:
     (one,) = ranks(1, "whole_weights", model="narrow", batch_size=6)
     three = ranks(3, "whole_weights", model="narrow", batch_size=2)

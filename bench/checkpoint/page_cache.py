@@ -1,0 +1,55 @@
+"""Cold reads: putting a checkpoint's files out of the client's page cache, and seeing whether they went.
+
+No rights are needed. Dirty pages stay, so files are synced first; on a network file system the server's cache is out of
+reach, which is why the share that stayed is reported beside every cold load.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from pathlib import Path
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
+
+
+def files_below(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def evict(files: list[Path]) -> None:
+    """Ask the kernel to drop these files' pages. Raises OSError."""
+    for path in files:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def cached_share(files: list[Path]) -> float | None:
+    """Share of the files' pages that are in the page cache now; None if there are none, or the kernel does not say."""
+    total = resident = 0
+    for path in files:
+        pages = _resident(path)
+        if pages is None:
+            return None
+        total, resident = total + pages[1], resident + pages[0]
+    return resident / total if total else None
+
+
+def _resident(path: Path) -> tuple[int, int] | None:
+    """(pages in the cache, pages) of one file."""
+    size = path.stat().st_size
+    if size == 0:
+        return 0, 0
+    pages = -(-size // mmap.PAGESIZE)
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE) as mapped:
+        held = ctypes.create_string_buffer(pages)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
+        if _libc.mincore(address, size, held) != 0:
+            return None
+        return sum(byte & 1 for byte in held.raw[:pages]), pages

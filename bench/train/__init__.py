@@ -1,0 +1,1 @@
+"""The worker side: one rank's trainer. Never imports hydra or pandas."""
