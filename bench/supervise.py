@@ -19,6 +19,7 @@ from pathlib import Path
 from bench.record import process_start_ticks
 
 TOKEN = "BENCH_TRIAL_TOKEN"  # environment variable that marks every process of a run
+TRACKER_PATIENCE_S = 2.0
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -150,17 +151,59 @@ class Supervisor:
         return codes
 
     def end_all(self, deadline_s: float = 20.0, signum: int = signal.SIGKILL) -> list[int]:
-        """Kill every own descendant until none is left. Returns the unkillable pids (uninterruptible sleep)."""
-        end = time.monotonic() + deadline_s
+        """Kill every own descendant until none is left. Returns the unkillable pids (uninterruptible sleep).
+
+        Python's resource trackers come last: they end by themselves once those they serve are gone, and remove the
+        names that these left in /dev/shm. What is left there all the same, mapped by own descendants only, is removed.
+        """
+        end, trackers_end = time.monotonic() + deadline_s, time.monotonic() + TRACKER_PATIENCE_S
+        names: set[str] = set()
         while True:
             left = descendants(os.getpid(), self._foreign)
+            names |= shm_names(left)
             for pid in left:
-                try:
-                    os.kill(pid, signum)
-                except ProcessLookupError:
-                    pass
+                if time.monotonic() > trackers_end or not _is_tracker(pid):
+                    _signal(pid, signum)
             self.reap()
             left = descendants(os.getpid(), self._foreign)
             if not left or time.monotonic() > end:
-                return left
+                break
             time.sleep(0.01)
+        if not left:
+            _remove_shm(names)
+        return left
+
+
+def _signal(pid: int, signum: int) -> None:
+    try:
+        os.kill(pid, signum)
+    except ProcessLookupError:
+        pass
+
+
+def _is_tracker(pid: int) -> bool:
+    try:
+        return b"multiprocessing.resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def shm_names(pids: Collection[int]) -> set[str]:
+    """Names below /dev/shm that these processes have mapped (semaphores, shared memory that still has a name)."""
+    found = set()
+    for pid in pids:
+        try:
+            maps = Path(f"/proc/{pid}/maps").read_text()
+        except OSError:
+            continue
+        found |= {line.split(None, 5)[5] for line in maps.splitlines() if " /dev/shm/" in line}
+    return {name for name in found if not name.endswith("(deleted)")}
+
+
+def _remove_shm(names: Collection[str]) -> None:
+    """Remove those of `names` that no living process has mapped."""
+    if not names:
+        return
+    still_used = shm_names(list(parents()))
+    for name in set(names) - still_used:
+        Path(name).unlink(missing_ok=True)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -164,3 +165,25 @@ def test_a_recorded_process_that_is_gone_is_nobodys():
     child = subprocess.Popen(python("pass"))
     child.wait()
     assert not end_recorded(child.pid, 1, "the-token")
+
+
+HOLD_SEMAPHORE = """
+import multiprocessing, time
+lock = multiprocessing.get_context("spawn").Lock()
+name = lock._semlock.name
+print(name, flush=True)
+time.sleep(120)
+"""
+
+
+def test_a_killed_process_leaves_no_semaphore_of_its_own_in_shared_memory(tmp_path: Path) -> None:
+    supervisor, log = Supervisor(), tmp_path / "log"
+    supervisor.start([sys.executable, "-c", HOLD_SEMAPHORE], os.environ, log)
+    deadline = time.monotonic() + 20
+    while not log.read_text().endswith("\n"):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    semaphore = Path("/dev/shm") / f"sem.{log.read_text().strip().removeprefix('/')}"
+    assert semaphore.exists()
+    assert supervisor.end_all() == []
+    assert not semaphore.exists()

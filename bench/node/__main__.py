@@ -12,10 +12,11 @@ from pathlib import Path
 from types import FrameType
 
 from bench.config import run_from_json
+from bench.node.base import Node, Stopped
 from bench.node.board import Board
 from bench.node.clocks import ClockServer
 from bench.node.coordinate import Coordinator
-from bench.node.launch import LaunchRunner, Node, Stopped
+from bench.node.launch import LaunchRunner
 from bench.node.read_pilot import read_pilot
 from bench.results import ResultFolder
 from bench.supervise import Supervisor, die_with_parent

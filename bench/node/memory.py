@@ -1,7 +1,7 @@
 """How much memory a launch takes on this node, sampled from outside: host, /dev/shm and GPU memory.
 
-Host memory is the private (anonymous) memory of all its processes, writers included; what they share through /dev/shm is
-counted once, by what the file system says. Only comparisons within one result make sense of these (arm against control).
+Host memory is the private (anonymous) memory of all its processes, writers included; what they share through /dev/shm
+is counted once, by what the file system says. Only comparisons within one result make sense of these.
 """
 
 from __future__ import annotations

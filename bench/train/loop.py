@@ -15,6 +15,8 @@ import torch
 import torch.distributed as dist
 
 from bench.checkpoint.base import Strategy
+from bench.checkpoint.page_cache import cached_share, evict, files_below
+from bench.checkpoint.storage import step_dir
 from bench.checkpoint.trees import tree_digest
 from bench.config import Run
 from bench.design import Launch, Segment
@@ -36,10 +38,11 @@ def run(trainer: Trainer, launch: Launch) -> None:
         else:
             trainer.saves_at_interval(segment, index)
     trainer.end_of_measurement(launch)
-    if launch.verify:
-        for arm in launch.arms:
-            if trainer.arms[arm].keeps_checkpoints:
-                trainer.verify(arm)
+    for arm in [arm for arm in launch.arms if trainer.arms[arm].keeps_checkpoints]:
+        if launch.verify:
+            trainer.verify(arm)
+        if launch.kind != "pilot":
+            trainer.load_twice(arm)
 
 
 class Trainer:
@@ -102,6 +105,25 @@ class Trainer:
             self.step("settle", segment, -1)
         self.arms[arm].drain()
         self.in_flight = None
+
+    def load_twice(self, arm: str) -> None:
+        """Load the newest checkpoint as a restarted job would: from storage, then again from the page cache."""
+        newest = self.arms[arm].newest()
+        if newest is None:
+            return
+        for cold in (True, False):
+            share = self._evict(arm, newest) if cold else None
+            self.barrier()
+            with self.instrument.span("load", arm=arm, cold=cold, cached_share=share):
+                self.state.restore(self.arms[arm].load(newest))
+
+    def _evict(self, arm: str, step: int) -> float | None:
+        """Drop the checkpoint from this host's page cache; returns the share of it that stayed."""
+        if not self.first_of_node:
+            return None
+        files = files_below(step_dir(self.arms[arm].context.directory, step))
+        evict(files)
+        return cached_share(files)
 
     # --- what they are made of
     def step(self, use: str, segment: Segment, index: int) -> bool:

@@ -56,7 +56,6 @@ class Attention(nn.Module):
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.shares_kv)
         return self.out(y.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
 
-
     def split(self, x: Tensor) -> Tensor:
         """[B, T, heads x head_dim] -> [B, heads, T, head_dim]"""
         return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)

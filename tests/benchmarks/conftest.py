@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -48,3 +49,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(HEAD)
         for row in ROWS:
             terminalreporter.line(str(row))
+        load, cpus = os.getloadavg()[0], os.cpu_count() or 1
+        if load > cpus:  # one core's worth of it is this run's own
+            terminalreporter.line(
+                f"load of the last minute: {load:.1f} on {cpus} CPUs. These are upper bounds; end other work, run again"
+            )

@@ -16,9 +16,10 @@ import pytest
 from bench import recovery
 from bench.config import Checkpoint, Run, Storage, Train
 from bench.design import plan
+from bench.node.base import Node, interface_to
 from bench.node.board import Board
 from bench.node.clocks import ClockServer
-from bench.node.launch import LaunchRunner, Node, interface_to
+from bench.node.launch import LaunchRunner
 from bench.recovery.base import Layer, Place, Process
 from bench.results import ResultFolder
 from bench.supervise import TOKEN, Supervisor, with_token
@@ -203,10 +204,10 @@ def test_what_the_ranks_are_told_is_the_resolved_configuration_and_the_launch(be
 def test_every_process_gets_the_same_threads_interface_and_token_and_the_users_variables_win(bed, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "of-the-user")
-    env = bed(train=Train(threads=3)).runner().environment()
+    env = bed(train=Train(threads=3)).runner().scene.environment()
     assert (env["OMP_NUM_THREADS"], env["GLOO_SOCKET_IFNAME"], env[TOKEN]) == ("3", "of-the-user", TOKEN_OF_RUN)
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    assert bed().runner().environment()["OMP_NUM_THREADS"] == "7"
+    assert bed().runner().scene.environment()["OMP_NUM_THREADS"] == "7"
 
 
 def test_the_storage_probe_writes_before_and_after_as_many_bytes_as_a_checkpoint(bed):

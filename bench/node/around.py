@@ -1,0 +1,111 @@
+"""What a runner measures and checks around a launch: clock, storage probe, flush, content."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bench.checkpoint.page_cache import files_below
+from bench.node import clocks
+from bench.node.base import MEETING_PATIENCE_S, Scene
+
+PROBE_PATIENCE_S = 300.0
+VERIFY_PATIENCE_S = 300.0
+PROBE_START_S = 0.3  # interpreters are up by then
+
+
+def clock_and_probe(scene: Scene, when: str) -> None:
+    """Clock offset and storage probe, on all nodes at the same time. `when`: before | after."""
+    node = scene.node
+    port = int(node.board.wait("clock", MEETING_PATIENCE_S))
+    scene.recorder.instant("clock", when=when, **asdict(clocks.measure(node.host, port)))
+    size = node.config.predicted_checkpoint_bytes
+    if node.config.storage.probe and size:
+        scene.meet(f"probe-{when}")
+        _probe(scene, when, size // node.config.world_size)
+
+
+def _probe(scene: Scene, when: str, bytes_per_process: int) -> None:
+    node, fsync = scene.node, scene.node.config.storage.fsync
+    start_at = time.monotonic() + PROBE_START_S
+    logs = [scene.dir / f"probe-{when}-{rank}.out" for rank in node.ranks]
+    modules = [
+        (
+            "bench.checkpoint.probe",
+            str(scene.checkpoint_dir),
+            str(rank),
+            str(bytes_per_process),
+            str(fsync),
+            str(start_at),
+        )
+        for rank in node.ranks
+    ]
+    codes = scene.call(modules, logs, PROBE_PATIENCE_S)
+    if any(codes) or None in codes:
+        scene.recorder.instant("note", text=f"storage probe {when} the launch failed: exit codes {codes}")
+        return
+    spans = [json.loads(log.read_text()) for log in logs]
+    seconds = max(span["t1"] for span in spans) - min(span["t0"] for span in spans)
+    scene.recorder.instant(
+        "probe",
+        when=when,
+        bytes_per_s=bytes_per_process * len(spans) / seconds,
+        processes=len(spans),
+        bytes_per_process=bytes_per_process,
+        fsync=fsync,
+    )
+
+
+def flush(scene: Scene) -> None:
+    """How long it takes somebody else to make each arm's files durable: what was only in this host's page cache."""
+    for arm in scene.record["arms"]:
+        files = files_below(scene.checkpoint_dir / arm)
+        if not files:
+            continue
+        begin, size = time.monotonic(), 0
+        for path in files:
+            size += _sync(path)
+        scene.recorder.instant("flush", arm=arm, seconds=time.monotonic() - begin, bytes=size)
+
+
+def _sync(path: Path) -> int:
+    """fsync one file; returns its size. A file that another node removes meanwhile counts as nothing."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return 0
+    try:
+        os.fsync(descriptor)
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+
+
+def verify(scene: Scene) -> None:
+    """Read back, in a process of its own, the shards that this node's ranks wrote, and record their digests."""
+    saves = sorted(_saves_to_verify(scene.events_dir))
+    outs = [scene.dir / f"verify-{arm}.json" for arm, _ in saves]
+    modules = [
+        ("bench.checkpoint.verify", str(scene.checkpoint_dir / arm), str(step), str(out))
+        for (arm, step), out in zip(saves, outs, strict=True)
+    ]
+    scene.call(modules, [scene.logs_dir / f"verify-{arm}.log" for arm, _ in saves], VERIFY_PATIENCE_S)
+    for (arm, step), out in zip(saves, outs, strict=True):
+        found: dict[str, Any] = json.loads(out.read_text()) if out.is_file() else {"complete": False, "digests": {}}
+        for rank in scene.node.ranks:
+            digest = found["digests"].get(str(rank))
+            scene.recorder.instant("verified", arm=arm, step=step, rank=rank, digest=digest, complete=found["complete"])
+
+
+def _saves_to_verify(events_dir: Path) -> set[tuple[str, int]]:
+    saves = set()
+    for path in events_dir.glob("worker-*.jsonl"):
+        for line in path.read_text().splitlines():
+            if '"verify_save"' in line:
+                event = json.loads(line)
+                saves.add((event["arm"], event["step"]))
+    return saves

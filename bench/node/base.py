@@ -1,0 +1,130 @@
+"""What everything on a node knows: the node for the whole run, and one launch's folders, recorder and environment."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bench.config import Run
+from bench.node.board import Board
+from bench.record import Recorder
+from bench.results import ResultFolder
+from bench.supervise import TOKEN, Supervisor
+
+MEETING_PATIENCE_S = 120.0
+
+
+class Stopped(Exception):
+    """This runner was asked to end (SIGTERM)."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """What a runner knows for the whole run."""
+
+    number: int
+    host: str  # of node 0
+    board: Board
+    config: Run
+    folder: ResultFolder
+    token: str
+    work_dir: Path
+    checkpoint_dir: Path
+    device: str
+    supervisor: Supervisor
+
+    @property
+    def ranks(self) -> range:
+        """The ranks that are placed on this node."""
+        first = self.number * self.config.ranks_per_node
+        return range(first, first + self.config.ranks_per_node)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One launch as this node sees it. `record` is the coordinator's order: launch.json as far as it is known."""
+
+    node: Node
+    order: int
+    record: dict[str, Any]
+    dir: Path
+    checkpoint_dir: Path
+    recorder: Recorder
+
+    @classmethod
+    def set(cls, node: Node, order: int, record: dict[str, Any]) -> Scene:
+        """Make the launch's folders, fresh, and open the runner's own event file."""
+        index = record["index"]
+        scene_dir, checkpoint_dir = node.work_dir / f"launch-{index}", node.checkpoint_dir / f"launch-{index}"
+        for folder in (scene_dir / "events", scene_dir / "logs", checkpoint_dir):
+            folder.mkdir(parents=True, exist_ok=True)
+        recorder = Recorder(
+            scene_dir / "events",
+            role="runner",
+            launch=index,
+            node=node.number,
+            local_rank=-1,
+            rank=-1,
+            world_size=node.config.world_size,
+            incarnation=0,
+            token=node.token,
+        )
+        return cls(node, order, record, scene_dir, checkpoint_dir, recorder)
+
+    @property
+    def events_dir(self) -> Path:
+        return self.dir / "events"
+
+    @property
+    def logs_dir(self) -> Path:
+        return self.dir / "logs"
+
+    def meet(self, name: str) -> None:
+        """Wait for the runners of all nodes. Raises TimeoutError."""
+        self.node.board.meet(f"{name}/{self.order}", self.node.config.num_nodes, MEETING_PATIENCE_S)
+
+    def environment(self) -> dict[str, str]:
+        """For every agent alike: threads, interface, token; the user's own variables win, and are recorded."""
+        config = self.node.config
+        root = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+        defaults = {
+            "OMP_NUM_THREADS": str(config.train.threads),
+            "GLOO_SOCKET_IFNAME": config.cluster.interface or interface_to(self.node.host),
+        }
+        fixed = {
+            TOKEN: self.node.token,
+            "BENCH_LAUNCH": str(self.dir / "settings.json"),
+            "PYTHONPATH": path,
+            "PYTHONUNBUFFERED": "1",
+            "TMPDIR": str(self.dir),
+        }
+        return defaults | dict(os.environ) | fixed
+
+    def call(self, modules: Sequence[Sequence[str]], logs: Sequence[Path], patience_s: float) -> list[int | None]:
+        """Run `python -m MODULE ...` side by side; their exit codes, None for one that had to be ended."""
+        supervisor, env = self.node.supervisor, self.environment()
+        started = [
+            supervisor.start([sys.executable, "-m", *words], env, log) for words, log in zip(modules, logs, strict=True)
+        ]
+        codes = supervisor.wait(started, patience_s)
+        supervisor.end_all()
+        return [codes.get(pid) for pid in started]
+
+
+def interface_to(host: str) -> str:
+    """Name of the network interface by which this node reaches `host` (gloo takes a concrete name only)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, 9))  # sends nothing: it only picks the route
+        address = probe.getsockname()[0]
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(entry.address == address for entry in addresses):
+            return name
+    return "lo"
