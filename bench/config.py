@@ -28,11 +28,11 @@ class Model:
     target: str | None = None  # a user's "package.module.Class"; called with `kwargs`; overrides the own decoder
     kwargs: dict[str, Any] = field(default_factory=dict)
     vocab_size: int = 256
-    dim: int = 384
-    layers: int = 6
-    heads: int = 6
+    dim: int = 512
+    layers: int = 4
+    heads: int = 8
     kv_heads: int = 2
-    ffn_dim: int = 1024
+    ffn_dim: int = 1216
     max_seq_len: int = 1024
     rope_theta: float = 10000.0
     tie_embeddings: bool = False
@@ -170,9 +170,13 @@ class Storage:
     fsync: bool = True
     provisioned_bytes_per_s: float | None = None
     probe: bool = True
+    throttle_bytes_per_s: int | None = None  # a store of this speed is made for the run (root, this machine only)
 
     def __post_init__(self) -> None:
         positive("storage.provisioned_bytes_per_s", self.provisioned_bytes_per_s)
+        positive("storage.throttle_bytes_per_s", self.throttle_bytes_per_s)
+        both = self.throttle_bytes_per_s is not None and self.dir is not None
+        require(not both, "storage.throttle_bytes_per_s", "makes its own store; leave out storage.dir, or the throttle")
 
 
 @dataclass(frozen=True)
@@ -282,6 +286,12 @@ class Run:
         positive("price_per_gpu_hour", self.price_per_gpu_hour)
         positive("launch_deadline_s", self.launch_deadline_s)
         require(self.device in ("auto", "cpu", "cuda"), "device", f"must be auto, cpu or cuda, got {self.device!r}")
+        throttled = self.storage.throttle_bytes_per_s is not None
+        require(
+            not throttled or self.cluster.name in ("local", "emulated"),
+            "storage.throttle_bytes_per_s",
+            f"works on this machine only, not with cluster={self.cluster.name}; leave it out",
+        )
         require(
             self.train.seq_len <= self.model.max_seq_len or bool(self.model.target),
             "train.seq_len",

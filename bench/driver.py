@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 from bench import checkpoint, design, environment, launch, recovery
-from bench.checkpoint import storage
+from bench.checkpoint import storage, throttled
 from bench.config import Run, run_from_json
 from bench.design import Launch
 from bench.errors import BadInput
@@ -88,6 +88,8 @@ def check(config: Run, launcher: Launcher, gpus: int) -> None:
             raise BadInput(f"work_dir: {base} cannot be made ({error.strerror}); give work_dir=PATH") from None
     storage.check_directory(base, "work_dir" if config.storage.dir is None else "storage.dir")
     size = config.predicted_checkpoint_bytes
+    if config.storage.throttle_bytes_per_s is not None and (reason := throttled.refusal()):
+        raise BadInput(f"{throttled.FIELD}: a limited store {reason}; leave it out, or give storage.dir=PATH")
     if size is not None:
         storage.check_space(base, size, config.checkpoint.keep, sum(arm != "none" for arm in config.checkpoint.arms))
 
@@ -184,7 +186,8 @@ class Session:
         work = work_base(self.config) / self.folder.read_run()["token"][:12]
         paths = Paths(self.folder.path, work, checkpoint_base(self.config) / work.name)
         try:
-            self._supervise(paths)
+            with self._store(paths.checkpoint_dir):
+                self._supervise(paths)
         finally:
             for path in (paths.work_dir, paths.checkpoint_dir):
                 shutil.rmtree(path, ignore_errors=True)
@@ -202,6 +205,18 @@ class Session:
             finally:
                 self.launcher.stop()
         self._show(watcher, reported)
+
+    @contextmanager
+    def _store(self, directory: Path) -> Iterator[None]:
+        """The store of storage.throttle_bytes_per_s, if one is asked for, mounted at the run's checkpoint folder."""
+        speed = self.config.storage.throttle_bytes_per_s
+        if speed is None:
+            yield
+            return
+        writing = sum(arm != "none" for arm in self.config.checkpoint.arms)
+        checkpoint_bytes = self.config.predicted_checkpoint_bytes or 0
+        with throttled.throttled(directory, checkpoint_bytes * (self.config.checkpoint.keep + 2) * writing, speed):
+            yield
 
     def _show(self, watcher: Watcher, reported: set[int]) -> None:
         progress, ended = watcher.look()

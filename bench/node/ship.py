@@ -41,6 +41,7 @@ def last_words(folder: Path, lines: int = 1) -> str:
     best = ""
     for path in sorted(folder.glob("*.log")):
         text = [line.strip() for line in path.read_text(errors="replace").splitlines() if line.strip()]
+        text = [line for line in text if "resource_tracker" not in line]  # tidies up after the dead, and says so
         errors = [line for line in text if "Error" in line and not line.startswith(("warnings", "File "))]
         if errors:
             return " ".join(errors[-lines:])[:400]

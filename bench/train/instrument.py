@@ -46,6 +46,19 @@ def dirty_bytes() -> int | None:
     return sum(kilobytes) * 1024 if kilobytes else None
 
 
+def pinned_copy_bytes_per_s(device: torch.device, size_bytes: int = 256 << 20, repeats: int = 5) -> float:
+    """Bandwidth of this GPU's copies into pinned host memory: the ceiling of staging. Synchronises the device."""
+    source = torch.empty(size_bytes, dtype=torch.uint8, device=device)
+    target = torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
+    target.copy_(source, non_blocking=True)  # the first copy pays for what later ones find ready
+    torch.cuda.synchronize(device)
+    begin = time.monotonic()
+    for _ in range(repeats):
+        target.copy_(source, non_blocking=True)
+    torch.cuda.synchronize(device)
+    return size_bytes * repeats / (time.monotonic() - begin)
+
+
 def wait_until(t: float) -> None:
     """Sleep, then spin the last millisecond: paced steps end within microseconds of `t` (monotonic seconds)."""
     while (left := t - time.monotonic()) > 0:

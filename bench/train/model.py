@@ -103,6 +103,8 @@ class Decoder(nn.Module):
         self.head = None if config.tie_embeddings else nn.Linear(config.dim, config.vocab_size, bias=False)
         turns = rotation(config.dim // config.heads, config.max_seq_len, config.rope_theta)
         self.register_buffer("turns", turns, persistent=False)
+        # Kept from before any sharding, which may rename, reorder or merge parameters.
+        self.init_order = {name: index for index, (name, _) in enumerate(self.named_parameters())}
 
     def forward(self, tokens: Tensor) -> Tensor:
         turns = self.turns[: tokens.shape[1]]
@@ -112,18 +114,25 @@ class Decoder(nn.Module):
         x = self.norm(x)
         return F.linear(x, self.embed.weight) if self.head is None else self.head(x)
 
-    @torch.no_grad()
     def init_weights(self, seed: int) -> None:
         """Fill parameters and buffers; the values depend on `seed` and shapes only, not on device or world size."""
+        for name, module in self.named_modules():
+            self.init_module(name, module, seed)
+
+    @torch.no_grad()
+    def init_module(self, name: str, module: nn.Module, seed: int) -> None:
+        """Fill what `module`, called `name` in this decoder, holds itself, with the same values as init_weights."""
         config = self.config
-        self.turns.copy_(rotation(config.dim // config.heads, config.max_seq_len, config.rope_theta))
-        for index, (name, parameter) in enumerate(self.named_parameters()):
+        if module is self:
+            self.turns.copy_(rotation(config.dim // config.heads, config.max_seq_len, config.rope_theta))
+        for own_name, parameter in module.named_parameters(recurse=False):
+            full_name = f"{name}.{own_name}"
             if parameter.ndim == 1:
                 nn.init.ones_(parameter)  # the norms' gains are the only vectors
             else:
-                into_residual = name.endswith(("attention.out.weight", "ffn.down.weight"))
+                into_residual = full_name.endswith(("attention.out.weight", "ffn.down.weight"))
                 std = INIT_STD / math.sqrt(2 * config.layers) if into_residual else INIT_STD
-                fill_normal(parameter, std, (seed, index))
+                fill_normal(parameter, std, (seed, self.init_order[full_name]))
 
 
 def fill_normal(parameter: Tensor, std: float, key: tuple[int, ...]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,11 +14,13 @@ from torch import Tensor, nn
 
 from bench.checkpoint.trees import local_tensor
 from bench.config import Run, Train
+from bench.train.base import StateMismatch, TrainState, Tree, paired, require_names
 from bench.train.data import mix
-from bench.train.model import Decoder, build_model, loss
-from bench.train.sharding import shard
+from bench.train.model import build_model, loss
+from bench.train.shaped import HeldState
+from bench.train.sharding import Sharding, shard
 
-Tree = dict[str, Any]
+__all__ = ["ModelState", "Schedule", "StateMismatch", "TrainState", "build_state"]
 
 LEAST_LR_SHARE = 0.1  # the cosine ends at a tenth of the peak and stays there
 
@@ -45,26 +47,21 @@ class Schedule:
         return self.peak_lr * (LEAST_LR_SHARE + (1.0 - LEAST_LR_SHARE) * cosine)
 
 
-class TrainState:
-    """Model, optimizer, schedule, random state, and how far training is: `step` updates made, `position` samples seen.
+class ModelState(TrainState):
+    """Model, optimizer, schedule and random state of a real training run."""
 
-    `position` counts over all ranks. All methods that compute are collective.
-    """
-
-    def __init__(self, model: nn.Module, config: Train, device: torch.device) -> None:
-        self.model = model
-        self.device = device
+    def __init__(self, sharding: Sharding, config: Train, device: torch.device) -> None:
+        super().__init__(device)
+        self.sharding = sharding
+        self.model = sharding.module
+        self.parameters = sharding.parameters
         self.clip_norm = config.clip_norm
         self.schedule = Schedule(config.lr, config.lr_warmup_steps, config.steps)
-        self.parameters = dict(model.named_parameters())
-        self.optimizer = make_optimizer([p for p in self.parameters.values() if p.requires_grad], config)
-        self.step = 0
-        self.position = 0
+        self.optimizer = make_optimizer(sharding, config.weight_decay)
         self._stable = False  # whether tensors have found the storage that they keep; see tensors()
         self._tensors: Tree | None = None
 
     def train_step(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """One update from this rank's batch, each [B, T] int64. Returns its loss []; no device synchronisation."""
         inputs, targets = inputs.to(self.device, non_blocking=True), targets.to(self.device, non_blocking=True)
         local_loss = loss(logits_of(self.model(inputs)), targets)
         local_loss.backward()
@@ -77,17 +74,13 @@ class TrainState:
         self.skip_step(inputs.shape[0] * dist.get_world_size())
         return local_loss.detach()
 
-    def skip_step(self, samples: int) -> None:
-        """Count a step of `samples` samples (over all ranks) without computing it."""
-        self.step += 1
-        self.position += samples
-
     # --- what a checkpoint holds
     def tree(self) -> Tree:
         """Everything that an exact resume needs, as a nested dict.
 
-        Tensors of model and optimizer alias the live ones (DTensors); random states are copies, under a name of their
-        rank, because formats that keep one copy of equal names would hand every rank the state of one.
+        Tensors of model and optimizer are as the sharding gives them: live ones (DTensors), or gathered copies. Random
+        states are copies, under a name of their rank, because formats that keep one copy of equal names would hand
+        every rank the state of one.
         """
         return {
             **self.tensors(),
@@ -98,38 +91,26 @@ class TrainState:
         }
 
     def tensors(self) -> Tree:
-        """The part of the tree that aliases: {"model": {name: tensor}, "optimizer": {name: {moment: tensor}}}.
+        """The sharded part of the tree: {"model": {name: tensor}, "optimizer": {name: {moment: tensor}}}.
 
-        Kept between calls, because detaching costs more than all the rest of tree(). FSDP2 may move uneven shards to
-        padded storage until the first forward; before that, nothing is kept.
+        Live tensors are kept between calls, because detaching them costs more than all the rest of tree(). FSDP2 may
+        move uneven shards to padded storage until the first forward; before that, nothing is kept.
         """
-        if self._tensors is None or not self._stable:
-            self._tensors = {"model": self._model_tensors(), "optimizer": self._optimizer_tensors()}
+        if self._tensors is None or not self._stable or not self.sharding.gives_live_tensors:
+            self._tensors = self.sharding.tensors(self.optimizer)
         model, optimizer = self._tensors["model"], self._tensors["optimizer"]
         return {"model": dict(model), "optimizer": {name: dict(moments) for name, moments in optimizer.items()}}
 
-    def _model_tensors(self) -> dict[str, Tensor]:
-        parameters = {name: parameter.detach() for name, parameter in self.parameters.items()}
-        persistent = self.model.state_dict().keys()
-        buffers = {name: buffer for name, buffer in self.model.named_buffers() if name in persistent}
-        return parameters | buffers
-
-    def _optimizer_tensors(self) -> dict[str, dict[str, Tensor]]:
-        state = self.optimizer.state
-        return {name: dict(state[parameter]) for name, parameter in self.parameters.items() if parameter in state}
-
     @torch.no_grad()
     def restore(self, tree: Tree) -> None:
-        """Take over a tree of local tensors or DTensors, in place and bit by bit; StateMismatch changes nothing.
-
-        Its shards must have been cut for this world size. A rank for which it holds no random state keeps its own.
-        """
-        if missing := {"model", "optimizer", "schedule", "step", "position", "rng"} - tree.keys():
-            raise StateMismatch(f"the tree lacks {sorted(missing)}")
-        pairs = list(paired(self.tensors(), {name: tree[name] for name in ("model", "optimizer")}))
+        """A rank for which the tree holds no random state keeps its own."""
+        require_names(tree, "model", "optimizer", "schedule", "step", "position", "rng")
+        mine = self.tensors()
+        pairs = list(paired(mine, {name: tree[name] for name in ("model", "optimizer")}))
         schedule = Schedule(**tree["schedule"])
-        for mine, saved in pairs:
-            mine.copy_(saved)
+        for here, saved in pairs:
+            here.copy_(saved)
+        self.sharding.write_back(self.optimizer, mine)
         self.schedule = schedule
         self.step, self.position = int(tree["step"]), int(tree["position"])
         own_rng = tree["rng"].get(f"rank_{dist.get_rank()}")
@@ -140,21 +121,21 @@ class TrainState:
 def build_state(config: Run, device: torch.device) -> TrainState:
     """The sharded state at step 0 on `device`; the process group exists already. Seeds this process's random numbers.
 
-    The own decoder comes into being shard by shard, so a rank never holds the whole model. A user's module initialises
-    itself as it likes, whole and from the same seed on every rank, and is cut afterwards: it must fit into one device.
+    The own decoder comes into being shard by shard (FSDP1: unit by unit), so a rank never holds the whole model. A
+    user's module initialises itself as it likes, whole and from the same seed on every rank, and is cut afterwards: it
+    must fit into one device. With config.state there is no model: the state has the shapes of that checkpoint.
     """
+    if config.state is not None:
+        return HeldState(config, device)
     dtype = torch.bfloat16 if config.train.param_dtype == "bfloat16" else torch.float32
     torch.manual_seed(config.seed)
     with torch.device(device if config.model.target else "meta"):
         model = build_model(config.model)
     for parameter in model.parameters():  # not model.to(dtype), which would also round the buffers
         parameter.data = parameter.data.to(dtype)
-    shard(model, config.train, device)
-    if isinstance(model, Decoder):
-        model.to_empty(device=device)
-        model.init_weights(config.seed)
+    sharding = shard(model, config, device)
     seed_rank(mix(config.seed + mix(dist.get_rank())) >> 1)
-    return TrainState(model, config.train, device)
+    return ModelState(sharding, config.train, device)
 
 
 def seed_rank(seed: int) -> None:
@@ -163,17 +144,15 @@ def seed_rank(seed: int) -> None:
     random.seed(seed)
 
 
-def make_optimizer(parameters: list[nn.Parameter], config: Train) -> torch.optim.AdamW:
-    """AdamW whose state exists already, as zeros: the first step and the first checkpoint are like all others.
-
-    Matrices decay, vectors (norms, biases) do not.
-    """
+def make_optimizer(sharding: Sharding, weight_decay: float) -> torch.optim.AdamW:
+    """AdamW whose state exists already, as zeros: the first step and the first checkpoint are like all others."""
+    trained = {name: parameter for name, parameter in sharding.parameters.items() if parameter.requires_grad}
     groups = [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        {"params": [p for name, p in trained.items() if name in sharding.decaying], "weight_decay": weight_decay},
+        {"params": [p for name, p in trained.items() if name not in sharding.decaying], "weight_decay": 0.0},
     ]
     optimizer = torch.optim.AdamW([g for g in groups if g["params"]], lr=0.0, betas=(0.9, 0.95), fused=True)
-    for parameter in parameters:
+    for parameter in trained.values():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()  # with lr 0 and no gradients it changes nothing and creates the state
     optimizer.zero_grad(set_to_none=True)
@@ -220,19 +199,3 @@ def set_rng_state(state: dict[str, Any], device: torch.device) -> None:
     random.setstate((random.getstate()[0], tuple(state["python"].tolist()), state["python_gauss_next"]))
     if device.type == "cuda" and "torch_cuda" in state:
         torch.cuda.set_rng_state(state["torch_cuda"].cpu(), device)
-
-
-def paired(mine: Tree, saved: Tree, path: str = "") -> Iterator[tuple[Tensor, Tensor]]:
-    """Local tensors of two trees side by side; StateMismatch where names, shapes or dtypes differ."""
-    if mine.keys() != saved.keys():
-        raise StateMismatch(f"{path or 'tree'}: names differ in {sorted(mine.keys() ^ saved.keys())}")
-    for name, here in mine.items():
-        there, where = saved[name], f"{path}/{name}"
-        if isinstance(here, dict):
-            yield from paired(here, there, where)
-            continue
-        pair = local_tensor(here), local_tensor(there)
-        expected, found = ((tensor.dtype, tuple(tensor.shape)) for tensor in pair)
-        if expected != found:
-            raise StateMismatch(f"{where}: {found} in the tree, {expected} here")
-        yield pair

@@ -25,7 +25,7 @@ from bench.config import Run, run_from_json
 from bench.design import Launch, launch_from_json
 from bench.record import Recorder
 from bench.train.data import open_data
-from bench.train.instrument import Instrument
+from bench.train.instrument import Instrument, pinned_copy_bytes_per_s
 from bench.train.loop import Trainer, run
 from bench.train.state import build_state
 
@@ -131,7 +131,8 @@ def quiet_collector() -> None:
 
 def main() -> int:
     settings, slot = read_settings(Path(os.environ["BENCH_LAUNCH"])), Slot.from_environment()
-    torch.set_num_threads(settings.config.train.threads)
+    config = settings.config
+    torch.set_num_threads(config.train.threads)
     device = torch.device("cuda", slot.local_rank) if settings.device == "cuda" else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -150,11 +151,15 @@ def main() -> int:
         stack.callback(recorder.close)
         join(settings, slot, device)
         stack.callback(dist.destroy_process_group)
-        state = build_state(settings.config, device)
-        data = open_data(settings.config.data, settings.config.model.vocab_size, settings.config.seed)
+        state = build_state(config, device)
+        data = open_data(config.data, config.model.vocab_size, config.seed, config.train.seq_len)
         arms = strategies(settings, slot, recorder, meta, stack)
+        instrument = Instrument(recorder, device)
+        if device.type == "cuda":
+            dist.barrier(device_ids=[device.index])  # all GPUs of a node at once, as in a save
+            instrument.instant("d2h", bytes_per_s=pinned_copy_bytes_per_s(device))
         quiet_collector()
-        run(Trainer(settings.config, state, data, arms, Instrument(recorder, device)), settings.launch)
+        run(Trainer(config, state, data, arms, instrument), settings.launch)
     return 0
 
 
