@@ -92,6 +92,8 @@ class Train:
     clip_norm: float = 1.0
     param_dtype: str = "float32"  # of parameters and optimizer state: float32 (12 B/param) or bfloat16 (6 B/param)
     compute_dtype: str = "auto"  # auto: bfloat16 on CUDA, float32 on CPU
+    sharding: str = "fsdp2"  # fsdp2, fsdp1_local (LOCAL_STATE_DICT) or fsdp1_sharded (SHARDED_STATE_DICT)
+    use_orig_params: bool = False  # fsdp1_sharded: the optimizer sees the model's parameters, not flat ones
     threads: int = 1  # CPU threads of a rank
     compute: str = (
         "real"  # real, or paced: a step takes step_s and computes nothing (calibration; interference unmeasured)
@@ -120,6 +122,21 @@ class Train:
             "train.compute_dtype",
             f"must be auto, float32 or bfloat16, got {self.compute_dtype!r}",
         )
+        self._require_sharding()
+
+    def _require_sharding(self) -> None:
+        known = ("fsdp2", "fsdp1_local", "fsdp1_sharded")
+        wrong = f"unknown sharding {self.sharding!r}; {near(self.sharding, known)}"
+        require(self.sharding in known, "train.sharding", wrong)
+        reasons = {
+            "fsdp1_local": "saves LOCAL_STATE_DICT but cannot load it: FSDP1 then does not know its flat parameters",
+            "fsdp2": "is an option of FSDP1; FSDP2 always keeps the model's own parameters",
+        }
+        require(
+            not self.use_orig_params or self.sharding not in reasons,
+            "train.use_orig_params",
+            f"{reasons.get(self.sharding)}; leave it out or use train.sharding=fsdp1_sharded",
+        )
 
     @property
     def bytes_per_param(self) -> int:
@@ -131,6 +148,7 @@ class Train:
 class Checkpoint:
     arms: list[str] = field(default_factory=lambda: ["none", "sync_local", "nvrx_async"])
     interval: Any = "auto"  # steps between saves, or "auto" from the pilot
+    intervals: list[int] = field(default_factory=list)  # sweep: the intervals, in steps
     keep: int = 2
     deadline_s: float = 120.0
     verify_content: bool = True
@@ -156,6 +174,11 @@ class Checkpoint:
             auto or (whole and self.interval > 0),
             "checkpoint.interval",
             f"must be a whole number of steps greater than 0 or auto, got {self.interval!r}",
+        )
+        require(
+            all(interval > 0 for interval in self.intervals) and len(set(self.intervals)) == len(self.intervals),
+            "checkpoint.intervals",
+            f"must be different whole numbers of steps greater than 0, got {self.intervals}",
         )
         require(self.keep >= 1, "checkpoint.keep", f"must be 1 or more, got {self.keep}")
         positive("checkpoint.deadline_s", self.deadline_s)
@@ -186,11 +209,12 @@ class Design:
     after_steps: int = 4  # at least so many after a save, and until its write is durable (k of cost_s)
     settle_steps: int = 1
     warmup_saves: int = 2  # saves of each arm and launch that are not measured
+    sweep_saves: int = 6  # sweep: measured saves a launch
 
     def __post_init__(self) -> None:
-        known = ("quick", "full", "calibrate")
+        known = ("quick", "full", "sweep", "calibrate")
         require(self.name in known, "design", f"unknown design {self.name!r}; {near(self.name, known)}")
-        for name in ("control_steps", "after_steps", "settle_steps"):
+        for name in ("control_steps", "after_steps", "settle_steps", "sweep_saves"):
             positive(f"design.{name}", getattr(self, name))
         require(
             self.warmup_saves >= 2,
@@ -266,6 +290,8 @@ class Run:
     work_dir: str | None = None  # node-local; None: below the system's temporary folder
     price_per_gpu_hour: float | None = None
     launch_deadline_s: float | None = None  # None: derived from the pilot
+    state: str | None = None  # shapes_of:PATH, a checkpoint whose shapes and dtypes are saved in place of the model's
+    state_bytes: int | None = None  # size of that checkpoint, filled in by bench.train.shapes.settled
     model: Model = field(default_factory=Model)
     data: Data = field(default_factory=Data)
     train: Train = field(default_factory=Train)
@@ -297,14 +323,21 @@ class Run:
             "train.seq_len",
             f"must not exceed model.max_seq_len={self.model.max_seq_len}, got {self.train.seq_len}",
         )
-        if self.design.name != "full":
+        self._require_state()
+        sweeps = self.design.name == "sweep"
+        require(
+            sweeps == bool(self.checkpoint.intervals),
+            "checkpoint.intervals",
+            "goes with design=sweep, and a sweep needs it, e.g. checkpoint.intervals=[2,8,32]",
+        )
+        if self.design.name in ("quick", "calibrate"):
             least = self.design.warmup_saves + 1
             require(
                 self.cycles >= least,
                 "cycles",
                 f"must be at least {least} ({least - 1} are warm-up, see design.warmup_saves), got {self.cycles}",
             )
-        elif self.checkpoint.interval != "auto":
+        elif self.design.name == "full" and self.checkpoint.interval != "auto":
             room = self.train.steps - self.train.warmup_steps
             least = self.checkpoint.interval * (self.design.warmup_saves + 1)
             require(
@@ -320,13 +353,39 @@ class Run:
                 "raise train.steps or lower checkpoint.interval",
             )
 
+    def _require_state(self) -> None:
+        """What the kind of state asks of the rest."""
+        require(
+            self.train.sharding == "fsdp2" or self.world_size > 1,
+            "train.sharding",
+            f"{self.train.sharding} needs 2 ranks or more: on one, FSDP1 does not shard and has neither local nor "
+            "sharded state; use train.sharding=fsdp2",
+        )
+        positive("state_bytes", self.state_bytes)
+        if self.state is None:
+            require(self.state_bytes is None, "state_bytes", "is found in the checkpoint that `state` names; leave it out")
+            return
+        kind, _, path = self.state.partition(":")
+        wrong = f"must be shapes_of:PATH with an existing DCP or torch checkpoint, got {self.state!r}"
+        require(kind == "shapes_of" and bool(path), "state", wrong)
+        require(
+            self.train.compute == "paced",
+            "state",
+            "holds the shapes of a checkpoint and no model, so there is nothing to compute; "
+            "add train.compute=paced train.step_s=SECONDS",
+        )
+        wrong = f"{self.train.sharding} cuts a model, and a state of given shapes has none; leave train.sharding out"
+        require(self.train.sharding == "fsdp2", "train.sharding", wrong)
+
     @property
     def world_size(self) -> int:
         return self.num_nodes * self.ranks_per_node
 
     @property
     def predicted_checkpoint_bytes(self) -> int | None:
-        """Bytes of one checkpoint over all ranks; None for a user's model."""
+        """Bytes of one checkpoint over all ranks; None for a user's model and for a state not yet looked at."""
+        if self.state is not None:
+            return self.state_bytes
         n = self.model.parameters
         return None if n is None else n * self.train.bytes_per_param
 

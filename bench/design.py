@@ -59,7 +59,7 @@ def plan(config: Run, occasion: int = 0, first_index: int = 0) -> list[Launch]:
     """The launches of one occasion, the pilot first. The order of arms is random per cycle or block, by `seed`."""
     rng = random.Random(config.seed * 1_000_003 + occasion)
     launches = [_pilot(config, occasion, first_index)]
-    make = _full if config.design.name == "full" else _quick
+    make = {"quick": _quick, "calibrate": _quick, "full": _full, "sweep": _sweep}[config.design.name]
     launches += make(config, occasion, first_index + 1, rng)
     return launches
 
@@ -91,18 +91,47 @@ def _quick(config: Run, occasion: int, first: int, rng: random.Random) -> list[L
 
 
 def _full(config: Run, occasion: int, first: int, rng: random.Random) -> list[Launch]:
-    design, interval = config.design, config.checkpoint.interval
-    steps = config.train.steps - config.train.warmup_steps
+    """Blocks of one launch per arm; with interval "auto" the number of saves is settled after the pilot."""
+    interval = config.checkpoint.interval
+    auto = interval == "auto"
+    saves = 0 if auto else (config.train.steps - config.train.warmup_steps) // interval
     launches: list[Launch] = []
     for block in range(config.blocks):
-        for arm in rng.sample(config.checkpoint.arms, len(config.checkpoint.arms)):
-            saves = 0 if interval == "auto" else steps // interval
-            segment = Segment(arm, 0, True, saves, 0 if interval == "auto" else interval, 0, 0, design.settle_steps)
-            verify = config.checkpoint.verify_content and block == 0
-            launches.append(
-                Launch(first + len(launches), "full", occasion, block, config.seed, (arm,), (segment,), verify)
-            )
+        verify = config.checkpoint.verify_content and block == 0
+        launches += _block(config, occasion, first + len(launches), block, 0 if auto else interval, saves, verify, rng)
     return launches
+
+
+def _sweep(config: Run, occasion: int, first: int, rng: random.Random) -> list[Launch]:
+    """The full design at every interval, in random order; a block has one interval, so that its arms are comparable."""
+    saves, intervals = config.design.warmup_saves + config.design.sweep_saves, config.checkpoint.intervals
+    launches: list[Launch] = []
+    for round_ in range(config.blocks):
+        for interval in rng.sample(intervals, len(intervals)):
+            block = round_ * len(intervals) + intervals.index(interval)
+            verify = config.checkpoint.verify_content and round_ == 0 and interval == max(intervals)
+            launches += _block(config, occasion, first + len(launches), block, interval, saves, verify, rng)
+    return launches
+
+
+def _block(
+    config: Run, occasion: int, first: int, block: int, interval: int, saves: int, verify: bool, rng: random.Random
+) -> list[Launch]:
+    arms = rng.sample(config.checkpoint.arms, len(config.checkpoint.arms))
+    settle = config.design.settle_steps
+    return [
+        Launch(
+            first + number,
+            "full",
+            occasion,
+            block,
+            config.seed,
+            (arm,),
+            (Segment(arm, 0, True, saves, interval, 0, 0, settle),),
+            verify,
+        )
+        for number, arm in enumerate(arms)
+    ]
 
 
 def settle_auto(launch: Launch, interval: int, steps: int) -> Launch:

@@ -101,7 +101,7 @@ class Coordinator(threading.Thread):
         launch = self._settled(launch)
         expected_s = self.pilot.duration_s(launch) if self.pilot else None
         record = launch.to_json() | {
-            "interval": self.interval,
+            "interval": launch.segments[0].interval or self.interval,
             "expected_s": expected_s,
             "deadline_s": deadline_s(self.config, expected_s),
             "collective_timeout_s": self.pilot.collective_timeout_s() if self.pilot else 120.0,

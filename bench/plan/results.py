@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bench.errors import BadInput, near
 from bench.plan.scaling import Point
 from bench.schema import SCHEMA_VERSION
@@ -41,6 +43,11 @@ class Result:
         return int(self.summary["world_size"])
 
     @property
+    def on_gpus(self) -> bool:
+        """Measured on a real cluster's GPUs; anything else is extrapolated to them."""
+        return self.summary["device"] == "cuda" and not self.summary["rehearsal"]
+
+    @property
     def name(self) -> str:
         kind = "GPUs" if self.summary["device"] == "cuda" else "CPU ranks"
         rehearsal = ", REHEARSAL on emulated nodes" if self.summary["rehearsal"] else ""
@@ -62,13 +69,28 @@ class Measured:
 
     @property
     def mean(self) -> float:
-        return sum(self.values) / len(self.values) if self.values else self.median_only[0]  # type: ignore[index]
+        """Arithmetic mean of the samples; the median where only that is at hand."""
+        if self.median_only is not None:
+            return self.median_only[0]
+        return sum(self.values) / len(self.values)
 
     def point(self, by_ranks: bool) -> Point | None:
         """For scaling; None without a size in bytes."""
         if self.total_bytes is None:
             return None
         return Point(max(self.mean, 0.0), self.ranks if by_ranks else self.nodes, self.total_bytes)
+
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the mean by bootstrap over the samples (percentiles, seeded); of the median as on record.
+
+        B. Efron and R. Tibshirani, An Introduction to the Bootstrap (1993), chapter 13. Of one sample: the sample.
+        """
+        if self.median_only is not None:
+            return self.median_only[1], self.median_only[2]
+        values = np.asarray(self.values)
+        drawn = np.random.default_rng(0).choice(values, size=(2000, len(values))).mean(axis=1)
+        low, high = np.quantile(drawn, [0.025, 0.975])
+        return float(low), float(high)
 
 
 def read(path: Path) -> Result:
@@ -130,28 +152,46 @@ def save_figure(results: Sequence[Result], arm: str, figure: str) -> list[Measur
         kept = None if values else (median["median"], median["low"], median["high"])
         what = f"mean of {len(values)} saves" if values else f"median of {median['n']} saves (no samples at hand)"
         source = f"{what} of {arm} in {result.name}"
-        on_gpus = result.summary["device"] == "cuda" and not result.summary["rehearsal"]
-        found.append(Measured(tuple(values), kept, result.nodes, result.ranks, row["written_bytes"], source, on_gpus))
+        size = row["written_bytes"]
+        found.append(Measured(tuple(values), kept, result.nodes, result.ranks, size, source, result.on_gpus))
     return found
 
 
 # --- recoveries
-def recoveries(results: Sequence[Result], layer: str) -> list[Measured]:
+@dataclass(frozen=True)
+class Recovered:
+    """Recoveries by one layer in one result. `load_s`: their mean part that grows with bytes, 0 where not on record."""
+
+    whole: Measured
+    load_s: float
+
+
+def recoveries(results: Sequence[Result], layer: str) -> list[Recovered]:
     """Seconds from a fault to the first new step by this layer, one entry a result that has such recoveries."""
     found = []
     for result in results:
-        values = [
-            float(row["time_to_recover_s"])
-            for row in result.summary["recoveries"]
-            if row.get("outcome") == "recovered"
-            and row.get("layer_used") in RECOVERY_LAYERS[layer]
-            and row.get("time_to_recover_s") is not None
-        ]
-        if values:
-            source = f"mean of {len(values)} recoveries by {layer} in {result.name}"
-            on_gpus = result.summary["device"] == "cuda" and not result.summary["rehearsal"]
-            found.append(Measured(tuple(values), None, result.nodes, result.ranks, None, source, on_gpus))
+        rows = [row for row in result.summary["recoveries"] if _recovered_by(row, layer)]
+        if not rows:
+            continue
+        values = tuple(float(row["time_to_recover_s"]) for row in rows)
+        loads = [float(row["load_s"]) for row in rows if row.get("load_s") is not None]
+        source = f"mean of {len(rows)} recoveries by {layer} in {result.name}"
+        whole = Measured(values, None, result.nodes, result.ranks, _checkpoint_bytes(result), source, result.on_gpus)
+        found.append(Recovered(whole, min(sum(loads) / len(loads), whole.mean) if loads else 0.0))
     return found
+
+
+def _recovered_by(row: Mapping[str, Any], layer: str) -> bool:
+    return (
+        row.get("outcome") == "recovered"
+        and row.get("layer_used") in RECOVERY_LAYERS[layer]
+        and row.get("time_to_recover_s") is not None
+    )
+
+
+def _checkpoint_bytes(result: Result) -> float | None:
+    written = [arm["written_bytes"] for arm in result.summary["arms"] if arm.get("written_bytes")]
+    return float(max(written)) if written else None
 
 
 def layer_overhead(results: Sequence[Result], layer: str) -> tuple[float, str] | None:

@@ -28,8 +28,9 @@ from torch.distributed.fsdp.wrap import CustomPolicy
 from torch.distributed.tensor import DTensor, Shard
 
 from bench.config import Run
+from bench.train.base import Tree
 from bench.train.model import Decoder
-from bench.train.sharding import Sharding, Tree, compute_dtype, keeps_gathered, matrices, repeated_blocks
+from bench.train.sharding import Sharding, compute_dtype, keeps_gathered, matrices, repeated_blocks
 
 WRAPPER = "_fsdp_wrapped_module."  # FSDP1 puts it into names, once for each unit on the way
 

@@ -9,8 +9,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from bench.config import Run
+from bench.train.base import Tree
 from bench.train.model import Decoder
-from bench.train.sharding import Sharding, Tree, compute_dtype, keeps_gathered, matrices, repeated_blocks
+from bench.train.sharding import Sharding, compute_dtype, keeps_gathered, matrices, repeated_blocks
 
 
 class Fsdp2(Sharding):

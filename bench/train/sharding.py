@@ -5,14 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import nn
 
 from bench.config import Run, Train
-
-Tree = dict[str, Any]
+from bench.train.base import Tree
 
 SHARDINGS: dict[str, str] = {
     "fsdp2": "bench.train.fsdp2:Fsdp2",
