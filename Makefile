@@ -38,7 +38,7 @@ slow: setup ## the slow tests
 	$(PYTEST) -m slow --timeout 900
 
 bench: setup ## what the instrument itself costs, held against its bounds
-	$(PYTEST) -o python_files='bench_*.py' --timeout 300 -s tests/benchmarks
+	$(PYTEST) -o python_files='bench_*.py' --timeout 300 tests/benchmarks
 
 lint: setup ## ruff and mypy
 	$(VENV)/bin/ruff check .
@@ -65,7 +65,7 @@ test-nvrx07: setup setup-nvrx07 ## a run and the checkpoint contract under NVRx 
 
 clean: ## remove builds and caches; .venv and results stay
 	rm -rf build dist *.egg-info .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find bench tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(PY):
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 13))' || \

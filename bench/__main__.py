@@ -65,10 +65,8 @@ def run_help() -> str:
     """Built from the configuration files themselves, so that it cannot name what is not there."""
     lines = ["usage: python -m bench run [scenario=NAME] [GROUP=CHOICE ...] [KEY=VALUE ...] [-m]", ""]
     lines += [*scenario_lines(), "", "groups (GROUP=CHOICE):"]
-    for folder in sorted(
-        path for path in conf_dir().iterdir() if path.is_dir() and path.name not in ("scenario", "__pycache__")
-    ):
-        lines.append(f"  {folder.name:12} {' | '.join(sorted(path.stem for path in folder.glob('*.yaml')))}")
+    for group in groups():
+        lines.append(f"  {group:12} {' | '.join(sorted(choices(group)))}")
     lines += ["", "keys, with their defaults (GROUP.KEY=VALUE for those of a group):"]
     skip = ("defaults:", "  - ", "hydra:", "  output_subdir", "  run:", "  sweep:", "#")
     text = (conf_dir() / "config.yaml").read_text().splitlines()
@@ -113,6 +111,12 @@ def refuse_what_hydra_words_badly(overrides: Sequence[str]) -> None:
         no_name = re.fullmatch(r"null|true|false|[-+.\d]+", value, re.IGNORECASE)
         if no_name and key.isidentifier() and (conf_dir() / key).is_dir():
             raise BadInput(f"{key}: no such choice {value!r}; {near(value, choices(key))}")
+
+
+def groups() -> list[str]:
+    """The groups of a run, as the defaults list of conf/config.yaml names them."""
+    text = (conf_dir() / "config.yaml").read_text()
+    return [name for name in re.findall(r"^  - (\w+): ", text, re.MULTILINE) if name != "scenario"]
 
 
 def choices(group: str) -> list[str]:

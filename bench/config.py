@@ -363,7 +363,7 @@ class Run:
         )
         positive("state_bytes", self.state_bytes)
         if self.state is None:
-            require(self.state_bytes is None, "state_bytes", "is found in the checkpoint that `state` names; leave it out")
+            require(self.state_bytes is None, "state_bytes", "is found in the checkpoint of `state`; leave it out")
             return
         kind, _, path = self.state.partition(":")
         wrong = f"must be shapes_of:PATH with an existing DCP or torch checkpoint, got {self.state!r}"

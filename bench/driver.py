@@ -258,7 +258,12 @@ class Session:
         self.terminal.result(summary, self.folder.path)
         if self._interrupted:
             return INTERRUPTED
-        return 1 if summary.status == "invalid" else 0
+        return 1 if summary.status == "invalid" or self._failed() else 0
+
+    def _failed(self) -> bool:
+        """Whether a launch of this session failed, though what the others measured may be valid."""
+        records = [self.folder.read_launch(each.index) for each in self.launches]
+        return any(record is not None and record["status"] not in ("ok", "skipped") for record in records)
 
     def _mark_unfinished(self) -> None:
         for each in self.launches:

@@ -67,7 +67,13 @@ STEP_USES = ("warm", "control", "after", "settle", "plain")
 
 
 # --- figures and records ----------------------------------------------------------------------------------------------
+#   ci95        95 % confidence, over cycles and launches
+#   within_run  95 % confidence, over the cycles of fewer than 3 launches: how launches differ is not in it
+#   range       the extreme values: too few for an interval
 Interval = Literal["ci95", "range", "within_run"]
+
+# What bounds an arm's writes (see measure.limits).
+LIMITS = ("store", "serialisation", "staging", "slowest rank")
 
 
 @dataclass(frozen=True)
@@ -116,9 +122,10 @@ class Sample:
     written_bytes: int | None
     write_bytes_per_s: float | None
     dirty_bytes: int | None
-    load_cold_s: float | None = None
-    load_warm_s: float | None = None
     phases: dict[str, float] = field(default_factory=dict)  # slowest rank's seconds in each sub-phase
+    interval_steps: int | None = None  # steps between saves (full design only)
+    write_imbalance: float | None = None  # slowest rank's own writing time as a multiple of the median rank's
+    delete_s: float | None = None  # longest time a rank spent deleting old checkpoints; None: nothing was deleted
 
 
 @dataclass(frozen=True)
@@ -161,6 +168,15 @@ class Arm:
     goodput: float | None = None
     slowdown_share: Figure | None = None
     launch_medians_cost_s: list[float] = field(default_factory=list)
+    write_s: Figure | None = None  # first writer's begin to the last writer's durable
+    delete_s: Figure | None = None
+    flush_s: Figure | None = None
+    staging_bytes_per_s: Figure | None = None  # per rank
+    staging_ceiling_share: float | None = None
+    limited_by: str | None = None  # one of LIMITS
+    peak_host_bytes: Figure | None = None  # above the control, the worst node (launches with a single arm only)
+    peak_shm_bytes: Figure | None = None
+    peak_device_bytes: Figure | None = None
 
 
 @dataclass(frozen=True)
@@ -196,6 +212,10 @@ class Summary:
     recoveries: list[dict[str, Any]] = field(default_factory=list)
     layers: list[dict[str, Any]] = field(default_factory=list)
     probe_bytes_per_s: Figure | None = None
+    d2h_bytes_per_s: Figure | None = None  # pinned device-to-host bandwidth of one GPU
+    # {arm, interval_steps, compute_s, period_s, share, predicted_share, saturated, agree}
+    sweep: list[dict[str, Any]] = field(default_factory=list)
+    stamps: list[str] = field(default_factory=list)  # what every reader of these figures must know
     time_unit: str = "slot-seconds"  # "GPU-seconds" on CUDA
     schema_version: int = SCHEMA_VERSION
 

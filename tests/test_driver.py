@@ -1,4 +1,4 @@
-"""The driver: whole runs in processes of their own, ended, interrupted, resumed and added to; nothing is ever left behind.
+"""The driver: whole runs in processes of their own, ended, interrupted, resumed, added to; nothing is left behind.
 
 The runs measure as little as they can: what matters here is that the path holds, not the figures.
 """
@@ -80,10 +80,7 @@ class Place:
         tokens = [json.loads(path.read_text())["token"] for path in self.results.glob("*/*/*/run.json")]
         assert tokens
         assert [pid for token in tokens for pid in with_token(token)] == []
-        of_runs = [
-            p.pid for p in psutil.process_iter(["cmdline"]) if str(self.path) in " ".join(p.info["cmdline"] or [])
-        ]
-        assert of_runs == []
+        assert [p.pid for p in all_processes() if str(self.path) in " ".join(p.info["cmdline"] or [])] == []
         assert [name for name in set(os.listdir("/dev/shm")) - self.shm_before if not in_use(name)] == []
         assert [path for path in (self.path / "work").rglob("*") if path.name != "checkpoints"] == []
 
@@ -167,7 +164,7 @@ def test_an_append_of_other_work_is_refused_before_anything_is_written(tmp_path)
     folder.write_run({"config": dataclasses.asdict(config), "occasions": []})
     before = contents(folder.path)
     asked = dataclasses.replace(config, seed=7, append=str(folder.path))
-    with pytest.raises(BadInput, match="append: .* was measured with another seed; give the same"):
+    with pytest.raises(BadInput, match=r"append: .* was measured with another seed; give the same"):
         driver.run(asked)
     assert contents(folder.path) == before
 
@@ -242,3 +239,115 @@ def test_an_interrupted_run_keeps_what_it_has_is_finished_by_resume_and_enlarged
     assert {index: contents(place.folder / "launches" / index) for index in "01"} == finished
     assert [arm["launches"] for arm in place.json("summary.json")["arms"]] == [2, 2]
     assert len(place.json("run.json")["occasions"]) == 2
+
+
+# --- slow: other launchers and layers, and violence
+@pytest.mark.slow
+def test_a_cluster_scenario_is_rehearsed_on_emulated_nodes_and_stamped_so(place):
+    out = place.run("scenario=ckpt_2node", "cluster=emulated", "model.layers=1", "train.seq_len=16", "launches=1")
+    summary = place.json("summary.json")
+    assert_follows_schema_1(summary)
+    assert (summary["rehearsal"], summary["num_nodes"], summary["world_size"]) == (True, 2, 2)
+    assert [arm["content_verified"] for arm in summary["arms"]] == [None, True, True]
+    assert {record["nodes"].keys() == {"0", "1"} for record in place.launches().values()} == {True}
+    assert "REHEARSAL" in out
+
+
+@pytest.mark.slow
+def test_a_run_under_torchrun_measures_too(place):
+    place.run("scenario=ckpt_smoke", "recovery=torchrun", *QUICK)
+    assert place.statuses() == {0: "ok", 1: "ok"}
+    assert all(record["nodes"]["0"]["codes"] == {"agent": 0} for record in place.launches().values())
+
+
+@pytest.mark.slow
+def test_the_instrument_recovers_known_durations(place):
+    place.run("scenario=calibrate")
+    (check,) = [check for check in place.json("summary.json")["checks"] if "calibration" in check["name"]]
+    assert check["level"] == "ok"
+
+
+@pytest.mark.slow
+def test_a_sweep_from_any_folder_makes_a_result_for_each_combination(place):
+    out = place.run("-m", "scenario=ckpt_smoke", "seed=1,2", *SMALL)
+    runs = [json.loads(path.read_text()) for path in place.results.glob("box/ckpt_smoke/*/run.json")]
+    assert sorted(run["config"]["seed"] for run in runs) == [1, 2]
+    assert out.count("What a checkpoint costs") == 2
+
+
+def workers_of(place: Place) -> list[int]:
+    """Pids of the ranks that train at the moment."""
+    found = []
+    for pid in with_token(place.json("run.json")["token"]):
+        try:
+            command = psutil.Process(pid).cmdline()
+        except psutil.Error:
+            continue
+        found += [pid] if "bench.train.worker" in command else []
+    return found
+
+
+def training(place: Place, launch: int) -> list[int]:
+    """The ranks of a launch, once it takes steps."""
+    events = place.folder / "launches" / str(launch) / "events"
+    stepping = any('"step"' in path.read_text() for path in events.glob("worker-*"))
+    return workers_of(place) if stepping else []
+
+
+@pytest.mark.slow
+def test_a_killed_worker_fails_its_launch_and_the_run_goes_on_and_says_so(place):
+    process = place.start("scenario=ckpt_smoke", *SMALL, "launches=2", "cycles=40")
+    os.kill(until(lambda: place.results.exists() and training(place, 1), process)[0], signal.SIGKILL)
+    out = place.finish(process, 1)
+    assert place.statuses() == {0: "ok", 1: "failed", 2: "ok"}
+    assert place.launches()[1]["nodes"]["0"]["codes"] == {"rank-0": -signal.SIGKILL}
+    assert "launch 1 (quick) failed" in out
+    summary = place.json("summary.json")
+    (check,) = [check for check in summary["checks"] if check["name"] == "launches"]
+    assert (summary["status"], check["level"]) == ("warn", "warn")
+    assert "others failed: 1" in check["reason"]
+    assert [arm["launches"] for arm in summary["arms"]] == [1, 1]
+
+
+@pytest.mark.slow
+def test_a_killed_runner_loses_its_launch_and_takes_its_workers_along(place):
+    process = place.start("scenario=ckpt_smoke", *SMALL, "cycles=40")
+    until(lambda: place.results.exists() and training(place, 1), process)
+    (runner,) = [child for child in psutil.Process(process.pid).children() if "bench.node" in child.cmdline()]
+    runner.kill()
+    place.finish(process, 1)
+    assert place.statuses() == {0: "ok", 1: "lost"}
+
+
+@pytest.mark.slow
+def test_a_killed_driver_takes_everything_along_within_seconds(place):
+    process = place.start("scenario=ckpt_smoke", *SMALL, "cycles=40")
+    until(lambda: place.results.exists() and training(place, 1), process)
+    process.kill()
+    process.communicate()
+    token, end = place.json("run.json")["token"], time.monotonic() + 20
+    while with_token(token) or any(str(place.path) in " ".join(p.info["cmdline"] or []) for p in all_processes()):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    place.run(f"resume={place.folder}")
+    assert place.statuses() == {0: "ok", 1: "ok"}
+
+
+def all_processes() -> Iterator[psutil.Process]:
+    return psutil.process_iter(["cmdline"])
+
+
+@pytest.mark.slow
+def test_the_quick_and_the_full_design_agree_about_the_shares(place):
+    shared = ["scenario=ckpt_smoke", "checkpoint.interval=10", "checkpoint.verify_content=false"]
+    place.run(*shared, "cycles=14")
+    quick = shares(place)
+    place.run(*shared, "design=full", "train.steps=143", "blocks=3")
+    full = shares(place)
+    for arm in ("sync_local", "nvrx_async"):
+        assert quick[arm]["low"] <= full[arm]["high"], (arm, quick[arm], full[arm])
+        assert full[arm]["low"] <= quick[arm]["high"], (arm, quick[arm], full[arm])
+
+
+def shares(place: Place) -> dict[str, dict[str, float]]:
+    return {arm["name"]: arm["share"] for arm in place.json("summary.json")["arms"]}

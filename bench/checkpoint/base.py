@@ -55,6 +55,8 @@ class Strategy(ABC):
     name: str = ""
     background = False  # True: save() returns before the data are durable
     keeps_checkpoints = True  # False: there is nothing on disk to read back
+    reshards = False  # True: load() works at any world size
+    always_fsyncs = False  # True: syncs what it writes whatever storage.fsync says
     slowdown = 1.0  # how many times longer paced steps take during a write (calibration only)
 
     def __init__(self, context: Context) -> None:
@@ -86,8 +88,12 @@ class Strategy(ABC):
         """Step of the newest complete checkpoint in the directory, or None. Torn ones are never chosen."""
         return None
 
-    def load(self, step: int) -> Tree:
-        """The tree saved at `step` (local tensors on the CPU). Raises CheckpointError, WrongWorldSize."""
+    def load(self, step: int, like: Tree) -> Tree:
+        """The tree saved at `step`, cut for this world size: local tensors on the CPU, or DTensors as those of `like`.
+
+        `like`: the live tree, for formats that must know what is asked for; its values are neither read nor changed. A
+        rank that did not exist then gets no entries of its own (random state). Raises CheckpointError, WrongWorldSize.
+        """
         raise CheckpointError(f"{self.name} keeps no checkpoints, so there is nothing to load")
 
     def close(self) -> None:

@@ -10,21 +10,18 @@ import atexit
 import inspect
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import import_module, metadata
-from multiprocessing.connection import wait
 from typing import Any
 
 import torch
 
 from bench.checkpoint.base import CheckpointError
+from bench.checkpoint.processes import ASK_S, death, is_running, stop
 from bench.record import clock
 
 _CORE = "nvidia_resiliency_ext.checkpointing.async_ckpt.core"
 _TORCH_CKPT = "nvidia_resiliency_ext.checkpointing.async_ckpt.torch_ckpt"
-
-# An idle writer asked to end needs about 0.5 s; the bounds are for busy machines. Their sum bounds a close.
-ASK_S, TERMINATE_S, KILL_S = 3.0, 2.0, 5.0
 
 
 def version(device: str, shim: bool = False) -> str | None:
@@ -107,7 +104,7 @@ class WriterWatch:
 
     def finished(self) -> bool:
         """True when nothing is in flight. Raises CheckpointError if the writer is dead or past the deadline."""
-        dead = self._death()  # looked at before the question: what a dead writer has answered is all there by then
+        dead = self.death()  # looked at before the question: what a dead writer has answered is all there by then
         if self._since is None or self._ask():
             self._since = None
             return True
@@ -124,16 +121,12 @@ class WriterWatch:
 
     def check_alive(self) -> None:
         """Raises CheckpointError if the writer process was started and is gone."""
-        if dead := self._death():
+        if dead := self.death():
             raise CheckpointError(dead)
 
-    def _death(self) -> str | None:
-        if self.process is None or is_running(self.process):
-            return None
-        self.process.join(KILL_S)  # its files are closed, so it is about to be gone: wait for the exit code
-        code = self.process.exitcode  # None if another party has reaped it
-        cause = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}; see its output"
-        return f"the writer process {self.pid} is dead ({cause})"
+    def death(self) -> str | None:
+        """How the writer died, or None: it lives, or was not started."""
+        return None if self.process is None else death(self.process)
 
     def end(self) -> None:
         """End the writer by its own pid: ask if it is idle, then terminate, then kill. Idempotent, bounded."""
@@ -148,7 +141,7 @@ class WriterWatch:
             if idle and is_running(process):
                 caller.queue.put("DONE")
                 process.join(ASK_S)
-            _stop(process)
+            stop(process)
         if caller is not None:
             _close_queues(caller)
         self.process, self._since = None, None
@@ -159,21 +152,6 @@ class WriterWatch:
         self.queue.persistent_caller = None
         if caller is not None:
             caller.process = None
-
-
-def is_running(process: Any) -> bool:
-    """Whether a multiprocessing.Process lives, by its sentinel: is_alive() stays true if another party reaped it."""
-    return not wait([process.sentinel], timeout=0)
-
-
-def _stop(process: Any) -> None:
-    for stop, patience_s in ((process.terminate, TERMINATE_S), (process.kill, KILL_S)):
-        if not is_running(process):
-            break
-        stop()  # a stopped process (SIGSTOP) does not act on SIGTERM, but on SIGKILL
-        process.join(patience_s)
-    with suppress(ValueError):  # still there: in uninterruptible sleep; the node runner reports it
-        process.close()
 
 
 def _close_queues(caller: Any) -> None:

@@ -47,7 +47,10 @@ def _resident(path: Path) -> tuple[int, int] | None:
     if size == 0:
         return 0, 0
     pages = -(-size // mmap.PAGESIZE)
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE) as mapped:
+    with (
+        open(path, "rb") as file,
+        mmap.mmap(file.fileno(), size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE) as mapped,
+    ):
         held = ctypes.create_string_buffer(pages)
         address = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
         if _libc.mincore(address, size, held) != 0:

@@ -44,7 +44,7 @@ class Sharded(Strategy):
         agreed = self.context.agree_min(-1 if found is None else found)
         return None if agreed < 0 else agreed
 
-    def load(self, step: int) -> Tree:
+    def load(self, step: int, like: Tree) -> Tree:
         folder = storage.step_dir(self.context.directory, step)
         sizes, mine = storage.world_sizes(folder), self.context.world_size
         if not sizes:

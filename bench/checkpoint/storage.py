@@ -84,13 +84,13 @@ def complete(folder: Path) -> bool:
     return bool(world_sizes(folder))
 
 
-def _steps(directory: Path) -> list[int]:
+def steps_present(directory: Path) -> list[int]:
     return sorted(int(match[1]) for name in _names(directory) if (match := _STEP.fullmatch(name)))
 
 
 def complete_steps(directory: Path) -> list[int]:
     """Steps of all complete checkpoints, oldest first."""
-    return [step for step in _steps(directory) if complete(step_dir(directory, step))]
+    return [step for step in steps_present(directory) if complete(step_dir(directory, step))]
 
 
 def newest_complete(directory: Path) -> int | None:
@@ -147,12 +147,12 @@ def publish(target: Target, size_bytes: int, t_begin: float, recorder: Recorder)
     """Give a written shard its final name and record it as durable."""
     os.replace(target.temporary, target.final)
     if target.fsync:
-        _fsync_folder(target.final.parent)  # the shard's name
-        _fsync_folder(target.directory)  # the name of the step's folder
+        fsync_folder(target.final.parent)  # the shard's name
+        fsync_folder(target.directory)  # the name of the step's folder
     recorder.instant("durable", arm=target.arm, save=target.save, step=target.step, bytes=size_bytes, t_begin=t_begin)
 
 
-def _fsync_folder(folder: Path) -> None:
+def fsync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -176,7 +176,7 @@ def retire(target: Target, recorder: Recorder) -> None:
         return
     t_begin = clock()
     freed_bytes = 0
-    for step in _steps(target.directory):
+    for step in steps_present(target.directory):
         if step < complete_ones[-target.keep]:
             freed_bytes += _remove_own(step_dir(target.directory, step), target.rank, target.world_size)
     if freed_bytes:
@@ -199,7 +199,7 @@ def clear_leftovers(directory: Path, rank: int, world_size: int, incarnation: st
 
     That is: temporary files of other incarnations, and this rank's shards of checkpoints that never became complete.
     """
-    for step in _steps(directory):
+    for step in steps_present(directory):
         folder = step_dir(directory, step)
         for name in _names(folder):
             match = _TEMPORARY.fullmatch(name)

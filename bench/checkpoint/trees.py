@@ -69,14 +69,32 @@ def tree_digest(tree: Any) -> str:
 
     Depends neither on the order of dict keys nor on the device of tensors (those on CUDA are copied to the CPU).
     """
-    digest = hashlib.sha256()
-    for path, leaf in sorted(flatten(localize(tree)), key=lambda item: repr(item[0])):
-        if isinstance(leaf, torch.Tensor):
-            digest.update(f"{path!r} {leaf.dtype} {tuple(leaf.shape)}\n".encode())
-            digest.update(tensor_bytes(leaf))
-        else:
-            digest.update(f"{path!r} {leaf!r}\n".encode())
+    digest = Digest()
+    for path, leaf in sorted(flatten(localize(tree)), key=in_digest_order):
+        digest.add(path, leaf)
     return digest.hexdigest()
+
+
+def in_digest_order(entry: tuple[Path, Any]) -> str:
+    """Sort key of (path, leaf): the order in which a digest takes them."""
+    return repr(entry[0])
+
+
+class Digest:
+    """A tree's digest from its leaves, one by one in digest order: no tree need be in memory as a whole."""
+
+    def __init__(self) -> None:
+        self._sha = hashlib.sha256()
+
+    def add(self, path: Path, leaf: Any) -> None:
+        if isinstance(leaf, torch.Tensor):
+            self._sha.update(f"{path!r} {leaf.dtype} {tuple(leaf.shape)}\n".encode())
+            self._sha.update(tensor_bytes(leaf))
+        else:
+            self._sha.update(f"{path!r} {leaf!r}\n".encode())
+
+    def hexdigest(self) -> str:
+        return self._sha.hexdigest()
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:

@@ -85,6 +85,23 @@ def drift(evidence: Evidence) -> Check:
     )
 
 
+def sweep_agrees(evidence: Evidence) -> Check:
+    """Does the longest interval predict what was measured at the shorter ones?"""
+    compared = [point for point in evidence.sweep if point.agree is not None]
+    if not compared:
+        return answer("sweep_agrees", "ok", "one interval: nothing to predict", "")
+    differing = [f"{point.arm} every {point.interval_steps} steps" for point in compared if not point.agree]
+    reason = (
+        f"the share predicted from K and L of the longest interval meets the measured one at {len(compared)} points"
+    )
+    if differing:
+        reason = (
+            f"the share predicted from K and L of the longest interval misses the measured one: {listed(differing)}"
+        )
+    remedy = "S or K depends on the period (burst, caches, interference): trust the share at a measured period only"
+    return answer("sweep_agrees", "warn" if differing else "ok", reason, remedy)
+
+
 def outlying(evidence: Evidence) -> Check:
     """Marks saves whose cost lies far outside the others'; they stay in every figure."""
     found = []

@@ -7,10 +7,12 @@ from statistics import median
 
 from bench.measure.events import LaunchRecord
 from bench.measure.evidence import Evidence, Level, answer, instants, listed
+from bench.measure.loads import loads
 from bench.schema import Check
 
 ABOVE_PROBE = 1.1
 PROBE_DRIFT_SHARE = 0.20
+CACHED_SHARE = 0.10
 
 
 def job_probes_bytes_per_s(launch: LaunchRecord) -> dict[str, float]:
@@ -71,6 +73,24 @@ def burst(evidence: Evidence) -> Check:
     return answer(
         "burst", "warn" if faster else "ok", reason, "burst credits run out: write until they are spent, then measure"
     )
+
+
+def cold_loads(evidence: Evidence) -> Check:
+    """Did cold loads come from the storage?"""
+    cold = [load for load in loads(evidence.measured_launches) if load.cold]
+    known = [(load, load.cached_share) for load in cold if load.cached_share is not None]
+    if not known:
+        reason = "no cold load whose share from the page cache is known"
+        return answer(
+            "cold_loads", "note", reason, "loads are timed after each launch of an arm that keeps checkpoints"
+        )
+    cached = {load.arm: share for load, share in sorted(known, key=lambda pair: pair[1]) if share > CACHED_SHARE}
+    reason = f"at most {CACHED_SHARE:.0%} of a cold load was in the page cache before it"
+    if cached:
+        served = listed(f"{arm} {share:.0%}" for arm, share in cached.items())
+        reason = f"load served from the page cache, share that stayed there: {served}"
+    remedy = "load_cold_s is too short here: a checkpoint folder on a file system that lets pages go (not tmpfs)"
+    return answer("cold_loads", "warn" if cached else "ok", reason, remedy)
 
 
 def one_file_system(evidence: Evidence) -> Check:

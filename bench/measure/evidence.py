@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bench.measure.events import Event, LaunchRecord
+from bench.measure.sweep import Point
 from bench.schema import Arm, Check, LedgerRow, Sample
 
 Level = Literal["ok", "note", "warn", "invalid"]
@@ -17,11 +18,12 @@ class Evidence:
     """A whole result, read and accounted."""
 
     launches: Sequence[LaunchRecord]
-    samples: Sequence[Sample]
+    samples: Sequence[Sample]  # of the launches that the arms' figures rest on
     ledger: Sequence[LedgerRow]
     arms: Sequence[Arm]
     config: dict[str, Any]  # fields of bench.config.Run
     environment: dict[str, Any]
+    sweep: Sequence[Point] = ()  # the arms at several intervals, where that was measured
 
     @property
     def measured_launches(self) -> list[LaunchRecord]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median_low
 from typing import Any
 
 from bench.measure.events import LaunchRecord
@@ -62,18 +63,24 @@ class _Control:
 
 
 def _launch_samples(view: _View, control_period_s: float | None) -> list[Sample]:
-    controls: dict[int, _Control] = {}
-    for cycle in {int(save.attributes["cycle"]) for save in view.saves}:
-        controls[cycle] = _control(view, cycle, control_period_s)
-    return [_sample(view, save, after, controls[int(save.attributes["cycle"])]) for save, after in view.followed()]
+    controls: dict[tuple[int, int], _Control] = {}
+    for save in view.saves:
+        key = _control_key(save)
+        if key not in controls:
+            controls[key] = _control(view, *key, control_period_s)
+    return [_sample(view, save, after, controls[_control_key(save)]) for save, after in view.followed()]
 
 
-def _control(view: _View, cycle: int, control_period_s: float | None) -> _Control:
+def _control_key(save: SaveEvents) -> tuple[int, int]:
+    return int(save.attributes["cycle"]), int(save.attributes["segment"])
+
+
+def _control(view: _View, cycle: int, segment: int, control_period_s: float | None) -> _Control:
     if cycle < 0:  # saves after the measured part have no control
         return _Control(None, None)
     if view.launch.kind != "full":
         return _Control(control_step_s(view.steps, cycle), None)
-    interval = _interval(view.launch)
+    interval = _interval(view.launch, segment)
     step_s = None if control_period_s is None or interval is None else control_period_s / interval
     return _Control(step_s, control_period_s)
 
@@ -107,6 +114,9 @@ def _sample(view: _View, save: SaveEvents, following: SaveEvents | None, control
         peers_s=_longest(save.peers_s, launch.world_size),
         dirty_bytes=_dirty_bytes(save, launch),
         phases=_phases(save, launch.world_size),
+        interval_steps=_interval(launch, int(told["segment"])),
+        write_imbalance=_write_imbalance(save) if shards else None,
+        delete_s=max(save.delete_s.values(), default=None),
         **_written(shards),
     )
 
@@ -219,6 +229,12 @@ def _written(shards: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
     return {"written_bytes": written_bytes, "write_s": write_s, "write_bytes_per_s": rate}
 
 
+def _write_imbalance(save: SaveEvents) -> float | None:
+    """Slowest rank's own writing time over the median rank's (the faster middle one of an even number of ranks)."""
+    times = [max(float(e["t"]) for e in own) - min(float(e["t_begin"]) for e in own) for own in save.durable.values()]
+    return max(times) / median_low(times) if len(times) > 1 and median_low(times) > 0 else None
+
+
 # --- pairs of launches (full design) ----------------------------------------------------------------------------------
 def _control_periods_s(views: Sequence[_View]) -> dict[tuple[int, int], float]:
     """Mean measured period (s) of the arm "none" in each block: (occasion, block) -> seconds."""
@@ -231,7 +247,7 @@ def _control_periods_s(views: Sequence[_View]) -> dict[tuple[int, int], float]:
     return {block: sum(values) / len(values) for block, values in periods.items()}
 
 
-def _interval(launch: LaunchRecord) -> int | None:
-    """Steps between the saves of a launch of the full design."""
-    intervals = {int(segment["interval"] or 0) for segment in launch.launch["segments"]}
-    return intervals.pop() or None if len(intervals) == 1 else None
+def _interval(launch: LaunchRecord, segment: int) -> int | None:
+    """Steps between the saves of a segment of the full design; None for the quick design and a segment that is none."""
+    found = launch.segment(segment)
+    return int(found["interval"]) if launch.kind == "full" and found is not None and found["interval"] else None

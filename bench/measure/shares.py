@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
-from bench.measure.statistics import figure
-from bench.schema import Figure, Sample
+from bench.measure.statistics import clustered_figure
+from bench.schema import Sample
 
 
 @dataclass(frozen=True)
@@ -109,13 +110,16 @@ def arm_shares(samples: Sequence[Sample], period: Period) -> dict[str, Any]:
 
     `saturated` where it is so for at least half of the samples.
     """
-    found = [share for sample in samples if (share := sample_share(sample, period)) is not None]
-    periods: Figure | None = figure([share.period_s for share in found])
+    found = [(share, s.launch) for s in samples if (share := sample_share(s, period)) is not None]
+    shares = [(share.share, launch) for share, launch in found if share.share is not None]
+    stalls = [(share.stall_share, launch) for share, launch in found if share.stall_share is not None]
     return {
-        "share": figure([share.share for share in found if share.share is not None]),
-        "stall_share": figure([share.stall_share for share in found if share.stall_share is not None]),
-        "period_s": periods.median if periods else None,
-        "saturated": 2 * sum(share.saturated for share in found) >= len(found) if found else None,
+        "share": clustered_figure([value for value, _ in shares], [launch for _, launch in shares]),
+        "stall_share": clustered_figure(
+            [value for value, _ in stalls], [launch for _, launch in stalls], positive=True
+        ),
+        "period_s": median(share.period_s for share, _ in found) if found else None,
+        "saturated": 2 * sum(share.saturated for share, _ in found) >= len(found) if found else None,
     }
 
 
@@ -125,7 +129,7 @@ def period_of(job: dict[str, Any], design: str, interval_steps: int | None, cont
         return Period("your period (job.step_s x job.interval_steps)", compute_s=job["step_s"] * job["interval_steps"])
     if job.get("period_s") is not None:
         return Period("your period (job.period_s)", wall_s=float(job["period_s"]))
-    if design == "full":
+    if design in ("full", "sweep"):
         return Period("the scenario's period, as measured", measured=True)
     compute_s = None if interval_steps is None or control_step_s is None else interval_steps * control_step_s
     return Period("the scenario's period (checkpoint.interval x control step)", compute_s=compute_s)

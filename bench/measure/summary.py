@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any, Literal
 
+from bench.measure.arms import Account, arm_figures
 from bench.measure.calibration import calibration_checks
-from bench.measure.content import content_verified
 from bench.measure.events import LaunchRecord
 from bench.measure.ledger import ledger
 from bench.measure.saves import samples
-from bench.measure.shares import Period, arm_shares, period_at_share, period_of
-from bench.measure.statistics import figure
-from bench.measure.validity import Evidence, checks, job_probes_bytes_per_s
-from bench.measure.verdicts import SYNC_SHARE, verdicts
-from bench.schema import Arm, Check, Figure, LedgerRow, Sample, Summary
+from bench.measure.shares import Period, period_of
+from bench.measure.sweep import at_interval, longest_interval, points
+from bench.measure.validity import Evidence, checks
+from bench.measure.verdicts import verdicts
+from bench.schema import Check, LedgerRow, Sample, Summary
 
 
 def summarise(run: dict[str, Any], launches: list[LaunchRecord]) -> tuple[Summary, list[Sample], list[LedgerRow]]:
@@ -29,9 +30,10 @@ def summarise(run: dict[str, Any], launches: list[LaunchRecord]) -> tuple[Summar
     launches = sorted(launches, key=lambda launch: launch.index)
     found = samples(launches, config["design"]["warmup_saves"])
     rows = ledger(launches)
-    period = stated_period(config, launches, found)
-    arms = [_arm(name, config, launches, found, rows, period) for name in config["checkpoint"]["arms"]]
-    evidence = Evidence(launches, found, rows, arms, config, environment)
+    account = account_of(config, launches, found, rows)
+    arms = [arm_figures(name, account) for name in config["checkpoint"]["arms"]]
+    sweep = points(found, config["checkpoint"]["arms"])
+    evidence = Evidence(launches, account.samples, rows, arms, config, environment, sweep)
     results = checks(evidence) + _calibration(config, found)
     device: Literal["cpu", "cuda"] = "cuda" if environment["device"] == "cuda" else "cpu"
     summary = Summary(
@@ -49,11 +51,38 @@ def summarise(run: dict[str, Any], launches: list[LaunchRecord]) -> tuple[Summar
         budget=run["budget"],
         arms=arms,
         ledger=_ledger_totals(rows, {launch.index for launch in launches if launch.kind != "pilot"}),
-        verdicts=verdicts(arms, period),
-        probe_bytes_per_s=figure(_probes(launches)),
+        verdicts=verdicts(arms, account.period),
+        probe_bytes_per_s=account.probe_bytes_per_s,
+        d2h_bytes_per_s=account.d2h_bytes_per_s,
+        sweep=[point.to_json() for point in sweep],
+        stamps=stamps(config, device),
         time_unit="GPU-seconds" if device == "cuda" else "slot-seconds",
     )
     return summary, found, rows
+
+
+def account_of(
+    config: dict[str, Any], launches: Sequence[LaunchRecord], found: Sequence[Sample], rows: Sequence[LedgerRow]
+) -> Account:
+    """What the arms' figures rest on: everything, or the longest interval where there are several."""
+    chosen = at_interval(launches, longest_interval(found))
+    indices = {launch.index for launch in chosen}
+    account = Account(config, chosen, [s for s in found if s.launch in indices], rows, Period(""))
+    return replace(account, period=stated_period(config, chosen, account.samples))
+
+
+def stamps(config: dict[str, Any], device: str) -> list[str]:
+    """What every reader of the figures must know before the first of them."""
+    found = []
+    if config["cluster"]["name"] == "emulated":
+        found.append("REHEARSAL on emulated nodes: these are not figures of a cluster")
+    if device == "cpu":
+        found.append("cpu: no GPU took part, so nothing here says what a GPU's steps and copies cost")
+    if config["train"]["compute"] == "paced":
+        found.append("paced: interference not measured, as steps wait and compute nothing")
+    if config["storage"].get("throttle_bytes_per_s") is not None:
+        found.append("throttled: the store was made slow for this run (storage.throttle_bytes_per_s)")
+    return found
 
 
 def stated_period(config: dict[str, Any], launches: Sequence[LaunchRecord], found: Sequence[Sample]) -> Period:
@@ -80,82 +109,10 @@ def _status(results: Iterable[Check]) -> Literal["valid", "warn", "invalid"]:
     return "invalid" if "invalid" in levels else "warn" if "warn" in levels else "valid"
 
 
-def _probes(launches: Sequence[LaunchRecord]) -> list[float]:
-    return [rate for launch in launches for rate in job_probes_bytes_per_s(launch).values()]
-
-
 def _calibration(config: dict[str, Any], found: Sequence[Sample]) -> list[Check]:
     if config["design"]["name"] != "calibrate":
         return []
     return calibration_checks(found, config["checkpoint"]["synthetic"], config["train"]["step_s"])
-
-
-# --- arms -------------------------------------------------------------------------------------------------------------
-def _arm(
-    name: str,
-    config: dict[str, Any],
-    launches: Sequence[LaunchRecord],
-    found: Sequence[Sample],
-    rows: Sequence[LedgerRow],
-    period: Period,
-) -> Arm:
-    """The figures of one arm over its measured saves."""
-    measured = [sample for sample in found if sample.arm == name and sample.measured]
-    pilots = {launch.index for launch in launches if launch.kind == "pilot"}
-    first = [s for s in found if s.arm == name and s.save == 0 and s.cycle >= 0 and s.launch not in pilots]
-    cost_s, rates = _figure(measured, "cost_s"), _figure(measured, "write_bytes_per_s")
-    written = _values(measured, "written_bytes")
-    probes = _probes(launches)
-    return Arm(
-        name=name,
-        strategy=name,
-        cycles=sum(sample.cost_s is not None for sample in measured),
-        launches=len({sample.launch for sample in measured}),
-        cost_s=cost_s,
-        blocking_s=_figure(measured, "blocking_s"),
-        hidden_s=_figure(measured, "hidden_s"),
-        durable_s=_figure(measured, "durable_s"),
-        first_save_s=_figure(first, "blocking_s"),
-        step_s=_figure(measured, "control_step_s"),
-        load_cold_s=_figure(measured, "load_cold_s"),
-        load_warm_s=_figure(measured, "load_warm_s"),
-        period_at_40_s=period_at_share(cost_s.median, SYNC_SHARE) if cost_s else None,
-        written_bytes=round(median(written)) if written else None,
-        write_bytes_per_s=rates,
-        storage_ceiling_share=rates.median / median(probes) if rates and probes else None,
-        dirty_bytes=_figure(measured, "dirty_bytes"),
-        content_verified=content_verified(launches, name),
-        goodput=_goodput(name, launches, rows) if config["design"]["name"] == "full" else None,
-        slowdown_share=_figure(measured, "slowdown_share"),
-        launch_medians_cost_s=_launch_medians(measured),
-        **arm_shares(measured, period),
-    )
-
-
-def _values(found: Iterable[Sample], name: str) -> list[float]:
-    return [value for sample in found if (value := getattr(sample, name)) is not None]
-
-
-def _figure(found: Iterable[Sample], name: str) -> Figure | None:
-    return figure(_values(found, name))
-
-
-def _launch_medians(measured: Sequence[Sample]) -> list[float]:
-    """Median K of each launch, in the order of launches: how much launches differ."""
-    by_launch: dict[int, list[float]] = {}
-    for sample in measured:
-        if sample.cost_s is not None:
-            by_launch.setdefault(sample.launch, []).append(sample.cost_s)
-    return [median(by_launch[launch]) for launch in sorted(by_launch)]
-
-
-# --- ledger -----------------------------------------------------------------------------------------------------------
-def _goodput(arm: str, launches: Sequence[LaunchRecord], rows: Sequence[LedgerRow]) -> float | None:
-    """Useful share of all slot-seconds of the arm's own launches (full design: a launch belongs to one arm)."""
-    own = {launch.index for launch in launches if launch.kind == "full" and launch.launch["arms"] == [arm]}
-    wall_s = sum(row.seconds for row in rows if row.launch in own)
-    useful_s = sum(row.seconds for row in rows if row.launch in own and row.category == "useful")
-    return useful_s / wall_s if wall_s > 0 else None
 
 
 def _ledger_totals(rows: Iterable[LedgerRow], included: set[int]) -> list[dict[str, Any]]:

@@ -93,6 +93,7 @@ class SaveEvents:
     peers_s: dict[int, float] = field(default_factory=dict)
     durable: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     dirty_bytes: dict[int, int | None] = field(default_factory=dict)
+    delete_s: dict[int, float] = field(default_factory=dict)
     failed: Ranks = frozenset()
     repeated: bool = False  # a rank recorded the save twice: its times are ambiguous
 
@@ -124,6 +125,8 @@ def save_events(launch: LaunchRecord) -> dict[tuple[str, int], SaveEvents]:
         _add_spans(found, worker)
     for stream in (*launch.workers, *launch.writers):
         _add_instants(found, stream)
+    for stream in (*launch.workers, *launch.writers):
+        _add_deletions(found, stream)
     entered = {key: save for key, save in found.items() if save.spans}
     order = sorted(entered, key=lambda key: min(float(span["t0"]) for span in entered[key].spans.values()))
     return {key: entered[key] for key in order}
@@ -156,6 +159,24 @@ def _add_instants(found: dict[tuple[str, int], SaveEvents], stream: Stream) -> N
             save.failed |= {stream.rank}
         elif instant["name"] == "dirty":
             _of(found, instant).dirty_bytes[stream.node] = instant["dirty_bytes"]
+
+
+def _add_deletions(found: Mapping[tuple[str, int], SaveEvents], stream: Stream) -> None:
+    """Time spent deleting old checkpoints belongs to the save that the rank had entered last."""
+    for event in stream.named("deleted"):
+        entered = [
+            save
+            for save in found.values()
+            if save.arm == event["arm"] and stream.rank in save.spans and _entry(save, stream) <= event["t_begin"]
+        ]
+        if entered:
+            last = max(entered, key=lambda save: _entry(save, stream))
+            seconds = float(event["t"]) - float(event["t_begin"])
+            last.delete_s[stream.rank] = last.delete_s.get(stream.rank, 0.0) + seconds
+
+
+def _entry(save: SaveEvents, stream: Stream) -> float:
+    return float(save.spans[stream.rank]["t0"])
 
 
 def writers_of(launches: Iterable[LaunchRecord]) -> dict[str, Ranks]:

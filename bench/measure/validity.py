@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.measure import check_record, check_saves, check_storage
-from bench.measure.check_storage import job_probes_bytes_per_s
 from bench.measure.evidence import Evidence
 from bench.schema import Check
 
-__all__ = ["CHECKS", "Evidence", "checks", "job_probes_bytes_per_s"]
+__all__ = ["CHECKS", "Evidence", "checks"]
 
 CHECKS: tuple[Callable[[Evidence], Check], ...] = (
     check_record.launches,
@@ -23,12 +22,14 @@ CHECKS: tuple[Callable[[Evidence], Check], ...] = (
     check_record.leftovers,
     check_record.machine_busy,
     check_saves.saturated,
+    check_saves.sweep_agrees,
     check_saves.drift,
     check_saves.outlying,
     check_saves.client_memory,
     check_storage.probe_ceiling,
     check_storage.probe_drift,
     check_storage.burst,
+    check_storage.cold_loads,
     check_storage.one_file_system,
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,7 @@ class Scene:
     order: int
     record: dict[str, Any]
     dir: Path
+    temporary_dir: Path  # short: sockets below it must have paths of less than 108 characters
     checkpoint_dir: Path
     recorder: Recorder
 
@@ -76,7 +78,8 @@ class Scene:
             incarnation=0,
             token=node.token,
         )
-        return cls(node, order, record, scene_dir, checkpoint_dir, recorder)
+        temporary_dir = Path(tempfile.mkdtemp(prefix="bench-"))
+        return cls(node, order, record, scene_dir, temporary_dir, checkpoint_dir, recorder)
 
     @property
     def events_dir(self) -> Path:
@@ -104,7 +107,7 @@ class Scene:
             "BENCH_LAUNCH": str(self.dir / "settings.json"),
             "PYTHONPATH": path,
             "PYTHONUNBUFFERED": "1",
-            "TMPDIR": str(self.dir),
+            "TMPDIR": str(self.temporary_dir),
         }
         return defaults | dict(os.environ) | fixed
 

@@ -154,7 +154,8 @@ class LaunchRunner:
         self.recorder.close()
         self.shipper.ship()
         ship_logs(self.scene.logs_dir, self.logs_target, self.node.number)
-        shutil.rmtree(self.scene.checkpoint_dir, ignore_errors=True)
+        for folder in (self.scene.checkpoint_dir, self.scene.temporary_dir):
+            shutil.rmtree(folder, ignore_errors=True)
         return left
 
 

@@ -125,9 +125,7 @@ class Cluster:
     def __post_init__(self) -> None:
         _above_zero("cluster.", self, "nodes", "gpus_per_node", "price_per_gpu_hour", "repair_s")
         _zero_or_more("cluster.", self, "spares")
-        _require(
-            self.nodes <= LARGEST_NODES, "cluster.nodes", f"must be at most {LARGEST_NODES}, got {self.nodes}"
-        )
+        _require(self.nodes <= LARGEST_NODES, "cluster.nodes", f"must be at most {LARGEST_NODES}, got {self.nodes}")
 
 
 @dataclass(frozen=True)

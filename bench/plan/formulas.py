@@ -24,7 +24,9 @@ DAY_S = 86400.0
 MONTH_HOURS = 730.0  # a twelfth of 365 days
 EXPONENT_LIMIT = 700.0  # exp overflows soon after; such an interval is never completed
 
-YOUNG_LIMIT = 0.01  # delta / M up to which Young lies within 5 %, and Daly's first order within 3 %, of the exact optimum
+YOUNG_LIMIT = (
+    0.01  # delta / M up to which Young lies within 5 %, and Daly's first order within 3 %, of the exact optimum
+)
 ETTR_LIMIT = 0.3  # N lambda (u0 + dt/2) beyond which the linear ratio is pessimistic
 ETTR_WRITE_LIMIT = 0.1  # w / dt beyond which dt stands neither for work nor for the period within 1 %
 FIRST_ORDER_LIMIT = 0.3  # expected loss to failures beyond which a first order is no estimate
@@ -54,7 +56,9 @@ def young_s(blocking_s: float, mtbf_s: float) -> Estimate:
     """
     _checked(blocking_s, mtbf_s)
     small = blocking_s <= YOUNG_LIMIT * mtbf_s
-    return Estimate(sqrt(2 * blocking_s * mtbf_s), small, "young_1974", f"a save of at most {YOUNG_LIMIT:.0%} of the MTBF")
+    return Estimate(
+        sqrt(2 * blocking_s * mtbf_s), small, "young_1974", f"a save of at most {YOUNG_LIMIT:.0%} of the MTBF"
+    )
 
 
 def daly_first_s(blocking_s: float, mtbf_s: float) -> Estimate:
@@ -143,7 +147,9 @@ def recovery_factor_s(mtbf_s: float, recoveries: Sequence[tuple[float, float]], 
     return mtbf_s / succeeds if succeeds > 0 else float("inf")
 
 
-def wall_s(useful_s: float, work_s: float, cost_s: float, recovery_s: float, mtbf_s: float, can_fail: bool = True) -> float:
+def wall_s(
+    useful_s: float, work_s: float, cost_s: float, recovery_s: float, mtbf_s: float, can_fail: bool = True
+) -> float:
     """Expected wall time (s) of `useful_s` of work with synchronous saves; exact for exponential failures.
 
     Recovery that can fail: M exp(R/M) (exp((tau + delta)/M) - 1) Ts/tau (Daly 2006); recovery without
@@ -191,7 +197,9 @@ def goodput(
     return work_s / async_interval_s(work_s, cost_s, latency_s, recoveries, mtbf_s, can_fail)
 
 
-def async_goodput_first_order(period_s: float, cost_s: float, latency_s: float, recovery_s: float, mtbf_s: float) -> Estimate:
+def async_goodput_first_order(
+    period_s: float, cost_s: float, latency_s: float, recovery_s: float, mtbf_s: float
+) -> Estimate:
     """(1 - C/P)(1 - (R + P/2 + L)/M), with C = delta + sigma L; for losses to failures of at most 0.3. Can go negative.
 
     Work lost per failure counts from the last completed save: P/2 + L seconds of wall time in the mean.
@@ -212,7 +220,10 @@ def layered_goodput_first_order(
     loss = sum(share * (recovery_s + lost_s) for share, recovery_s, lost_s in classes) / mtbf_s
     value = (1 - cost_s / period_s) * (1 - loss)
     return Estimate(
-        value, loss <= FIRST_ORDER_LIMIT and cost_s < period_s, "layers_first_order", "losses to failures of at most 0.3"
+        value,
+        loss <= FIRST_ORDER_LIMIT and cost_s < period_s,
+        "layers_first_order",
+        "losses to failures of at most 0.3",
     )
 
 
@@ -229,7 +240,10 @@ def ettr_linear(failures_per_s: float, restart_s: float, interval_s: float, writ
     value = (1 - loss) / (1 + write_s / interval_s)
     good = loss <= ETTR_LIMIT and write_s <= ETTR_WRITE_LIMIT * interval_s
     return Estimate(
-        value, good, "ettr_linear", f"N lambda (u0 + dt/2) of at most {ETTR_LIMIT}, w of at most {ETTR_WRITE_LIMIT:.0%} of dt"
+        value,
+        good,
+        "ettr_linear",
+        f"N lambda (u0 + dt/2) of at most {ETTR_LIMIT}, w of at most {ETTR_WRITE_LIMIT:.0%} of dt",
     )
 
 

@@ -7,9 +7,8 @@ as `derived`, so that no sensitivity counts them twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
 from typing import Literal
 
 from bench.errors import BadInput
@@ -18,17 +17,18 @@ from bench.plan.config import LAYERS, Plan
 from bench.plan.failures import Profile, profile
 from bench.plan.results import Measured, Result
 from bench.plan.scaling import Band, Point, scaled, scaled_recovery
+from bench.plan.setup import Background, checkpoint_bytes, save_times
 
 Kind = Literal["measured", "extrapolated", "assumed"]
-Values = Mapping[str, float]
 
 STATED = "stated by you"
+ASSUMED_PERIOD_S = 3600.0
 TIMES_2, TIMES_4 = 2.0, 4.0  # how far an assumption may be off, in the sensitivity
 
 
 @dataclass(frozen=True)
 class Input:
-    """One input. `low` and `high`: its interval where measured, its bounds where extrapolated, else a plausible range."""
+    """One input. `low` and `high`: its interval where measured, bounds where extrapolated, else what is plausible."""
 
     name: str
     value: float
@@ -46,17 +46,21 @@ class Input:
 
 @dataclass(frozen=True)
 class Inputs:
-    """All inputs of a plan by name; `failures` is the profile's mapping of causes to layers."""
+    """All inputs of a plan by name, and what stands behind them."""
 
     plan: Plan
     by_name: dict[str, Input]
-    failures: Profile
+    background: Background
     results: tuple[Result, ...] = ()
 
     @property
     def values(self) -> dict[str, float]:
         """The independent ones: all that is not derived."""
         return {name: each.value for name, each in self.by_name.items() if not each.derived}
+
+    @property
+    def period_s(self) -> float:
+        return self.by_name["period_s"].value
 
 
 def gather(plan: Plan, results: Sequence[Result]) -> Inputs:
@@ -68,9 +72,19 @@ def gather(plan: Plan, results: Sequence[Result]) -> Inputs:
     if not found.stated_save:
         found.saves("baseline", plan.baseline)
     found.recovery()
-    failures = profile(plan.failures)
-    found.failures(failures)
-    return Inputs(plan, found.inputs, failures, tuple(results))
+    mapping = profile(plan.failures)
+    found.failures(mapping)
+    found.derived()
+    found.period()
+    spread = {layer: values for layer in LAYERS if (values := _spread(results, layer))}
+    gaps = tuple(float(gap) for gap in plan.failures.gaps)
+    return Inputs(plan, found.inputs, Background(mapping, gaps, plan.storage.shared_every, spread), tuple(results))
+
+
+def _spread(results: Sequence[Result], layer: str) -> tuple[float, ...]:
+    """Measured recoveries relative to their result's mean: the shape that every size takes over."""
+    found = measured.recoveries(results, layer)
+    return tuple(value / each.whole.mean for each in found for value in each.whole.values if each.whole.mean > 0)
 
 
 class _Gathered:
@@ -114,12 +128,15 @@ class _Gathered:
 
     def store(self) -> None:
         storage = self.plan.storage
+        if storage.write_bytes_per_s is None and (self.results or self.stated_save):
+            return  # nothing follows from it
         rate = 1e9 * self.plan.cluster.nodes
         why = "1 GB/s for each node"
         self.state("storage.write_bytes_per_s", storage.write_bytes_per_s, "B/s", rate, why, TIMES_4)
         self.state("storage.concurrent_jobs", storage.concurrent_jobs, "jobs", 1, "")
-        why = "device to host, each GPU"
-        self.state("storage.staging_bytes_per_s_per_gpu", None, "B/s", 5e9, why, TIMES_4)
+        if not self.results:
+            why = "device to host, each GPU"
+            self.state("storage.staging_bytes_per_s_per_gpu", None, "B/s", 5e9, why, TIMES_4)
 
     def saves(self, prefix: str, arm: str) -> None:
         """blocking_s, durable_s, slowdown and cost_s of one arm, those of them that do not follow from others."""
@@ -129,7 +146,8 @@ class _Gathered:
         changed = stated != type(stated)()
         if stated.cost_s is not None or not changed:  # a changed S, L or sigma changes K with it
             self._save_figure(f"{prefix}.cost_s", stated.cost_s, arm, "cost_s")
-        if stated.slowdown is None and f"{prefix}.slowdown" not in self.inputs and prefix == "save":
+        synchronous = self.stated_save and stated.durable_s is None
+        if prefix == "save" and "save.slowdown" not in self.inputs and not synchronous:
             why = "share of wall time that steps lose while a write is in flight"
             self.add(Input("save.slowdown", 0.02, "share", "assumed", why, 0.0, 0.1))
 
@@ -157,7 +175,8 @@ class _Gathered:
         points = [point for each in found if (point := each.point(by_ranks)) is not None]
         if not points:
             raise BadInput(
-                f"run: the bytes of a save are not on record ({found[0].source}); measure again with: python -m bench run"
+                f"run: the bytes of a save are not on record ({found[0].source}); "
+                "measure again with: python -m bench run"
             )
         return scaled(points, self.plan.gpus if by_ranks else self.plan.cluster.nodes, self.total_bytes)
 
@@ -167,8 +186,8 @@ class _Gathered:
             source = f"{sources}; {band.basis}"
             self.add(Input(name, band.typical_s, "s", "extrapolated", source, band.low, band.high))
             return
-        here = [each for each in found if (p := each.point(False)) is not None and band.low <= p.seconds <= band.high]
-        low, high = (f(each.interval()[i] for each in here) for i, f in ((0, min), (1, max)))  # type: ignore[operator]
+        here = [each for each in found if each.nodes == self.plan.cluster.nodes] or list(found)
+        low, high = min(each.interval()[0] for each in here), max(each.interval()[1] for each in here)
         kind: Kind = "measured" if all(each.on_gpus for each in here) else "extrapolated"
         value = sum(each.mean for each in here) / len(here)
         self.add(Input(name, max(value, 0.0), "s", kind, sources, max(low, 0.0), max(high, 0.0)))
@@ -228,7 +247,15 @@ class _Gathered:
         self.add(Input("failures.per_1000_node_days", rate, "per 1,000 node-days", "assumed", source, *spread))
         sure = mapping.in_place_share
         self.add(
-            Input("failures.in_place_share", sure, "share", "assumed", failures.causes_source, sure, sure + mapping.unclear_share)
+            Input(
+                "failures.in_place_share",
+                sure,
+                "share",
+                "assumed",
+                failures.causes_source,
+                sure,
+                sure + mapping.unclear_share,
+            )
         )
         if failures.gaps:
             return
@@ -237,3 +264,39 @@ class _Gathered:
             self.add(Input(name, stated, "", "assumed", STATED))
         else:
             self.add(Input(name, 1.0, "", "assumed", "failures without memory; clusters show 0.7 to 0.8", 0.7, 1.0))
+
+    # --- what follows from the others
+    def derived(self) -> None:
+        values = {name: each.value for name, each in self.inputs.items()}
+        size = checkpoint_bytes(values)
+        self.derive("model.checkpoint_bytes", size, "B", "model.params x model.bytes_per_param")
+        for prefix in ("save", "baseline"):
+            times = save_times(values, prefix)
+            for field in ("blocking_s", "cost_s", "durable_s"):
+                name = f"{prefix}.{field}"
+                if name not in self.inputs:
+                    self.derive(name, getattr(times, field), "s", self._why(prefix, field))
+
+    def derive(self, name: str, value: float, unit: str, why: str) -> None:
+        """A derived input is extrapolated where a measurement stands behind it, else assumed."""
+        prefix = name.split(".", maxsplit=1)[0]
+        behind = [e.kind for e in self.inputs.values() if e.name.startswith(f"{prefix}.") and e.kind != "assumed"]
+        self.add(Input(name, value, unit, "extrapolated" if behind else "assumed", why, derived=True))
+
+    def _why(self, prefix: str, field: str) -> str:
+        if field == "cost_s" and prefix == "save":
+            return "blocking_s + slowdown x (durable_s - blocking_s)"
+        if prefix == "baseline":
+            return "a synchronous save takes as long as the strategy's write"
+        if field == "durable_s":
+            return "as long as the save blocks" if self.stated_save else "checkpoint bytes / storage.write_bytes_per_s"
+        return "as long as the save costs" if self.stated_save else "bytes of one GPU / staging bandwidth"
+
+    def period(self) -> None:
+        stated, cost_s = self.plan.period_s, self.inputs["baseline.cost_s"].value
+        if stated is not None:
+            self.add(Input("period_s", stated, "s", "assumed", STATED))
+        elif 4 * cost_s <= ASSUMED_PERIOD_S:
+            self.add(Input("period_s", ASSUMED_PERIOD_S, "s", "assumed", "hourly saves"))
+        else:
+            self.add(Input("period_s", 4 * cost_s, "s", "assumed", "four times what a save of the baseline costs"))

@@ -125,7 +125,9 @@ def arm_of(result: Result, name: str) -> Mapping[str, Any]:
     """The arm of a result. BadInput names what there is, and what to run to get it."""
     arms = {arm["name"]: arm for arm in result.summary["arms"]}
     if name not in arms:
-        remedy = f"measure it with: python -m bench run scenario={result.summary['scenario']} checkpoint.arms=[none,{name}]"
+        remedy = (
+            f"measure it with: python -m bench run scenario={result.summary['scenario']} checkpoint.arms=[none,{name}]"
+        )
         raise BadInput(f"run: {result.path} has no arm {name!r}; {near(name, arms)} or {remedy}")
     for figure in ("blocking_s", "cost_s", "durable_s"):
         if arms[name][figure] is None:
@@ -133,7 +135,8 @@ def arm_of(result: Result, name: str) -> Mapping[str, Any]:
                 f"run: {result.path} did not measure {figure} of {name}; measure it with: python -m bench run "
                 f"scenario={result.summary['scenario']} checkpoint.arms=[none,{name}]"
             )
-    return arms[name]
+    found: Mapping[str, Any] = arms[name]
+    return found
 
 
 def save_figure(results: Sequence[Result], arm: str, figure: str) -> list[Measured]:
@@ -146,11 +149,13 @@ def save_figure(results: Sequence[Result], arm: str, figure: str) -> list[Measur
             for sample in result.samples or []
             if sample["arm"] == arm and sample["measured"] and sample[figure] is not None
         ]
-        median = row.get(figure)
-        if not values and median is None:
-            continue
-        kept = None if values else (median["median"], median["low"], median["high"])
-        what = f"mean of {len(values)} saves" if values else f"median of {median['n']} saves (no samples at hand)"
+        kept, what = None, f"mean of {len(values)} saves"
+        if not values:
+            median = row.get(figure)
+            if median is None:
+                continue
+            kept = (median["median"], median["low"], median["high"])
+            what = f"median of {median['n']} saves (no samples at hand)"
         source = f"{what} of {arm} in {result.name}"
         size = row["written_bytes"]
         found.append(Measured(tuple(values), kept, result.nodes, result.ranks, size, source, result.on_gpus))

@@ -77,9 +77,7 @@ def _evaluate(points: Sequence[Point], target: Point, bounds: Bounds, fit: Fit) 
     doublings = _beyond([p.units for p in points], target.units)
     # A fit knows no ceiling that it has not met: beyond the most units the upper bound is that of no further scaling.
     top = max(*found, high) if target.units > max(p.units for p in points) else max(found)
-    margin = (1 + MARGIN_PER_DOUBLING) ** (
-        doublings + _beyond([p.total_bytes for p in points], target.total_bytes)
-    )
+    margin = (1 + MARGIN_PER_DOUBLING) ** (doublings + _beyond([p.total_bytes for p in points], target.total_bytes))
     return Band(max(min(found), 0.0) / margin, top * margin, True, f"fitted on {len(points)} measured sizes")
 
 

@@ -1,4 +1,4 @@
-"""From a flat set of input values to a job that saves and fails: what one choice of saves and recovery layers amounts to.
+"""From a flat set of input values to a job that saves and fails: what a choice of saves and recovery layers amounts to.
 
 Everything that a sensitivity varies is a number in `Values`; everything that follows from those is derived here, each
 time anew.
@@ -6,8 +6,8 @@ time anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from math import exp, log, sqrt
 from typing import Literal
 
@@ -18,6 +18,16 @@ from bench.plan.simulate import FailureClass, Gaps, JobModel
 Values = Mapping[str, float]
 SaveKind = Literal["save", "baseline"]
 LEAST_WORK_S = 1.0  # saves closer together than this are no plan
+
+
+@dataclass(frozen=True)
+class Background:
+    """What goes into every set-up and is no number that a sensitivity varies."""
+
+    profile: Profile
+    trace: tuple[float, ...] = ()  # gaps between failures to resample
+    shared_every: int = 1  # every so-many-th save reaches the store, the others stay on their nodes
+    spread: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # recoveries by layer, with a mean of 1
 
 
 # --- saves
@@ -43,8 +53,8 @@ def save_times(values: Values, kind: SaveKind) -> SaveTimes:
     """S, K and L of a save, what is not among the values derived from what is.
 
     A blocking time stated alone, or a cost stated alone, is a synchronous save (S = K = L). With nothing stated or
-    measured, an asynchronous save blocks for the staging of each GPU's bytes and is durable when the store has them; the
-    synchronous baseline blocks for the whole write, and so does the baseline of a save that was described by hand.
+    measured, an asynchronous save blocks for the staging of each GPU's bytes and is durable when the store has them.
+    The synchronous baseline blocks for the whole write, and so does the baseline of a save that was described by hand.
     """
     stated = [values.get(f"{kind}.{name}") for name in ("blocking_s", "cost_s", "durable_s")]
     blocking_s, cost_s, durable_s = stated
@@ -75,7 +85,7 @@ def mtbf_s(values: Values) -> float:
 
 
 def failure_classes(
-    values: Values, profile: Profile, layers: frozenset[str], latency_s: float, shared_every: int
+    values: Values, background: Background, layers: frozenset[str], latency_s: float
 ) -> tuple[FailureClass, ...]:
     """The failures by the layer that they are recovered by: the lowest deployed one that handles them.
 
@@ -85,8 +95,8 @@ def failure_classes(
     """
     shares: dict[tuple[str, bool], float] = {("orchestrator", False): 0.0}
     hot_spare = values.get("cluster.spares", 0) >= 1
-    for each in profile.classes:
-        in_place = _in_place(values, profile, each)
+    for each in background.profile.classes:
+        in_place = _in_place(values, background.profile, each)
         for share, needs_node in ((each.share * in_place, False), (each.share * (1 - in_place), True)):
             can = (not needs_node or hot_spare) and each.layer != "orchestrator"
             layer = _lowest_deployed(each.layer, layers) if can else "orchestrator"
@@ -96,7 +106,7 @@ def failure_classes(
                 shares[layer, needs_node] = shares.get((layer, needs_node), 0.0) + share
     last = ("orchestrator", False)
     ordered = [*(key for key in shares if key != last), last]
-    return tuple(_failure_class(values, key, shares[key], latency_s, shared_every) for key in ordered)
+    return tuple(_failure_class(values, background, key, shares[key], latency_s) for key in ordered)
 
 
 def _in_place(values: Values, profile: Profile, each: Class) -> float:
@@ -113,14 +123,15 @@ def _lowest_deployed(lowest: str, layers: frozenset[str]) -> str:
 
 
 def _failure_class(
-    values: Values, key: tuple[str, bool], share: float, latency_s: float, shared_every: int
+    values: Values, background: Background, key: tuple[str, bool], share: float, latency_s: float
 ) -> FailureClass:
     layer, needs_node = key
+    mean_s = values[f"recovery.{layer}_s"]
     return FailureClass(
         name=f"{layer}{' on another node' if needs_node else ''}",
         share=share,
-        recovery_s=(values[f"recovery.{layer}_s"],),
-        every=shared_every if needs_node else 1,
+        recovery_s=tuple(mean_s * factor for factor in background.spread.get(layer, (1.0,))),
+        every=background.shared_every if needs_node else 1,
         latency_s=latency_s,
         needs_node=needs_node,
         fails_share=0.0 if layer == "orchestrator" else values["recovery.fails_share"],
@@ -151,11 +162,16 @@ class SetUp:
     @property
     def recoveries(self) -> list[tuple[float, float]]:
         """(share, seconds) as the closed forms take them: failed attempts and waits for a repair included."""
-        last_s = _mean(self.classes[-1].recovery_s)
+        return [pair for each in self.classes for pair in self._recoveries_of(each)]
+
+    def _recoveries_of(self, each: FailureClass) -> list[tuple[float, float]]:
+        wait_s = self.repair_s if each.needs_node and self.spares == 0 else 0.0
+        last_s = sum(self.classes[-1].recovery_s) / len(self.classes[-1].recovery_s)
+        share = each.share / len(each.recovery_s)
         found = []
-        for each in self.classes:
-            seconds = _mean(each.recovery_s) + (self.repair_s if each.needs_node and self.spares == 0 else 0.0)
-            found += [(each.share * (1 - each.fails_share), seconds), (each.share * each.fails_share, seconds + last_s)]
+        for seconds in each.recovery_s:
+            found.append((share * (1 - each.fails_share), wait_s + seconds))
+            found.append((share * each.fails_share, wait_s + seconds + last_s))
         return found
 
     @property
@@ -172,7 +188,10 @@ class SetUp:
         if self.tiered:
             estimate = self._layered(period_s)
             return formulas.Estimate(
-                max(estimate.value, 0.0) * self.kept_share, good and estimate.in_range, estimate.formula, estimate.valid_for
+                max(estimate.value, 0.0) * self.kept_share,
+                good and estimate.in_range,
+                estimate.formula,
+                estimate.valid_for,
             )
         value = formulas.goodput(
             self.work_s(period_s), self.save.cost_s, self.save.durable_s, self.recoveries, self.mtbf_s
@@ -181,22 +200,18 @@ class SetUp:
 
     def _layered(self, period_s: float) -> formulas.Estimate:
         period_s = max(period_s, self.save.durable_s)
-        rows = [
-            (each.share, seconds, each.every * period_s / 2 + self.save.durable_s)
-            for each, seconds in zip(self.classes, self._seconds(), strict=True)
-        ]
+        rows = []
+        for each in self.classes:
+            pairs = self._recoveries_of(each)
+            recovery_s = sum(share * seconds for share, seconds in pairs) / each.share if each.share else 0.0
+            rows.append((each.share, recovery_s, each.every * period_s / 2 + self.save.durable_s))
         return formulas.layered_goodput_first_order(period_s, self.save.cost_s, rows, self.mtbf_s)
-
-    def _seconds(self) -> list[float]:
-        pairs = self.recoveries
-        both = zip(pairs[::2], pairs[1::2], strict=True)
-        return [(a[0] * a[1] + b[0] * b[1]) / (a[0] + b[0]) if a[0] + b[0] > 0 else 0.0 for a, b in both]
 
     def goodput(self, period_s: float) -> float:
         return self.closed(period_s).value
 
     def best_period_s(self) -> float:
-        """The period of the highest goodput, by golden section: in the optimum a relative error of 1e-4 costs nothing."""
+        """The period of the highest goodput, to 1e-4: at the optimum that costs nothing."""
         least = max(self.save.durable_s, self.save.cost_s + LEAST_WORK_S)
         return _highest(self.goodput, least, max(2 * least, 20 * self.mtbf_s + least))
 
@@ -223,14 +238,7 @@ class SetUp:
         )
 
 
-def build(
-    values: Values,
-    profile: Profile,
-    kind: SaveKind,
-    layers: frozenset[str],
-    trace: Sequence[float] = (),
-    shared_every: int = 1,
-) -> SetUp:
+def build(values: Values, background: Background, kind: SaveKind, layers: frozenset[str]) -> SetUp:
     """The set-up of one kind of save and the recovery layers deployed below the orchestrator."""
     save = save_times(values, kind)
     spares = int(values["cluster.spares"]) if "cluster.spares" in values else None
@@ -240,17 +248,13 @@ def build(
         kept *= 1 - values.get(f"recovery.{layer}_overhead_share", 0.0)
     return SetUp(
         save,
-        failure_classes(values, profile, layers, save.durable_s, shared_every),
+        failure_classes(values, background, layers, save.durable_s),
         mtbf_s(values),
-        Gaps(values.get("failures.weibull_shape", 1.0), tuple(trace)),
+        Gaps(values.get("failures.weibull_shape", 1.0), background.trace),
         spares,
         values["cluster.repair_s"],
         kept,
     )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _highest(of: Callable[[float], float], low: float, high: float) -> float:

@@ -36,10 +36,12 @@ class Gaps:
     def draw(self, rng: np.random.Generator, mtbf_s: float, size: tuple[int, int]) -> Floats:
         if self.trace:
             values = np.asarray(self.trace, dtype=np.float64)
-            return rng.choice(values, size=size) * (mtbf_s / values.mean())
+            picked: Floats = rng.choice(values, size=size)
+            return picked * (mtbf_s / values.mean())
         if self.shape == 1.0:
             return rng.exponential(mtbf_s, size=size)
-        return rng.weibull(self.shape, size=size) * (mtbf_s / gamma(1 + 1 / self.shape))
+        drawn: Floats = rng.weibull(self.shape, size=size)
+        return drawn * (mtbf_s / gamma(1 + 1 / self.shape))
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,9 @@ def _run(job: JobModel, horizon_s: float, target: int | None, replicates: int, s
     raise AssertionError("the stream of draws has no end")
 
 
-def _draws(job: JobModel, replicates: int, rng: np.random.Generator) -> Iterator[tuple[Floats, Floats, NDArray[np.intp]]]:
+def _draws(
+    job: JobModel, replicates: int, rng: np.random.Generator
+) -> Iterator[tuple[Floats, Floats, NDArray[np.intp]]]:
     """For every pass: a gap, uniform numbers, and the class of the failure that ends the gap, for each replicate."""
     bounds = np.cumsum([each.share for each in job.classes])[:-1]
     while True:
@@ -221,7 +225,7 @@ class _Fleet:
         return np.minimum(slowed + np.maximum(in_period - job.latency_s, 0.0), job.work_s)
 
     def _fall_back(self, ran_s: Floats, begun: Floats, dice: Floats, classes: NDArray[np.intp]) -> None:
-        """Note which saves were complete for each class, and resume from the newest that the failure's class can load."""
+        """Note which saves each class can load by now, and resume from the newest of the failure's class."""
         job = self.job
         for index, each in enumerate(job.classes):
             latency_s = job.latency_s if each.latency_s is None else each.latency_s
@@ -278,7 +282,9 @@ class _Recoveries:
         """A sample of each failure's recovery; after one that failed, one of the last class as well."""
         fails = self.fails[classes]
         failed = dice < fails
-        rest = np.where(failed, dice / np.maximum(fails, 1e-300), (dice - fails) / (1 - fails + failed))  # uniform again
+        rest = np.where(
+            failed, dice / np.maximum(fails, 1e-300), (dice - fails) / (1 - fails + failed)
+        )  # uniform again
         own = self._sample(classes, rest)
         if not self.any_fails:
             return own

@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,8 +23,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-from torch.distributed.fsdp import MixedPrecision, ShardingStrategy, StateDictType
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy, StateDictType
 from torch.distributed.fsdp.wrap import CustomPolicy
 from torch.distributed.tensor import DTensor, Shard
 
@@ -35,14 +35,14 @@ from bench.train.sharding import Sharding, compute_dtype, keeps_gathered, matric
 WRAPPER = "_fsdp_wrapped_module."  # FSDP1 puts it into names, once for each unit on the way
 
 
-def wrapped(model: nn.Module, config: Run, device: torch.device, mesh: DeviceMesh | None) -> FSDP:
+def wrapped(model: nn.Module, config: Run, device: torch.device, mesh: DeviceMesh | None) -> FullyShardedDataParallel:
     """Each repeated block and the root as one unit. Gradients are reduced in float32.
 
     With a mesh, sharded state dicts hold DTensors; LOCAL_STATE_DICT refuses to work with one.
     """
     blocks = set(repeated_blocks(model))
     strategy = ShardingStrategy.SHARD_GRAD_OP if keeps_gathered(device) else ShardingStrategy.FULL_SHARD
-    return FSDP(
+    return FullyShardedDataParallel(
         model,
         sharding_strategy=strategy,
         auto_wrap_policy=CustomPolicy(lambda module: module in blocks),
@@ -77,7 +77,8 @@ class Fsdp1Local(Sharding):
         self.decaying = set(self.parameters)  # a flat vector holds matrices and norms alike
         self._mesh = init_device_mesh(device.type, (dist.get_world_size(),))
         # Asked once: torch makes the ShardedTensors by a collective each, and their memory stays where it is.
-        with quiet(), FSDP.state_dict_type(self.module, StateDictType.LOCAL_STATE_DICT):
+        local_form = FullyShardedDataParallel.state_dict_type(self.module, StateDictType.LOCAL_STATE_DICT)
+        with quiet(), local_form:
             self._state_dict = self.module.state_dict()
             self._whole_sizes = {name: whole_size(leaf) for name, leaf in self._state_dict.items()}
 
@@ -120,7 +121,7 @@ class Fsdp1Sharded(Sharding):
         self.module = wrapped(model, config, device, init_device_mesh(device.type, (dist.get_world_size(),)))
         self.parameters = {name.replace(WRAPPER, ""): p for name, p in self.module.named_parameters()}
         self.decaying = named_matrices if config.train.use_orig_params else set(self.parameters)
-        self._groups: list[Tree] = []
+        self._groups: Any = []  # the optimizer's parameter groups by name, as tensors() has found them
 
     def tensors(self, optimizer: torch.optim.Optimizer) -> Tree:
         with quiet():

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bench.record import Recorder
+from bench.record import Recorder, Span
 
 
 class Instrument:
@@ -20,17 +18,13 @@ class Instrument:
     def __init__(self, recorder: Recorder, device: torch.device) -> None:
         self.recorder = recorder
         self.device = device
+        self._fence = self.fence if device.type == "cuda" else None
 
-    @contextmanager
-    def span(self, name: str, **attributes: Any) -> Iterator[dict[str, Any]]:
-        self.fence()
-        with self.recorder.span(name, **attributes) as record:
-            yield record
-            self.fence()
+    def span(self, name: str, opened: bool = True, **attributes: Any) -> Span:
+        return self.recorder.span(name, self._fence, opened, **attributes)
 
     def fence(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        torch.cuda.synchronize(self.device)
 
     def instant(self, name: str, **attributes: Any) -> None:
         self.recorder.instant(name, **attributes)

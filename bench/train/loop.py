@@ -7,6 +7,7 @@ content a separate process compares. What is timed stands inside `with self.inst
 from __future__ import annotations
 
 import gc
+import math
 import os
 from collections import Counter
 from typing import Any
@@ -139,7 +140,8 @@ class Trainer:
             self._status[0], self._status[1] = loss, float(busy)
             dist.all_reduce(self._status)  # the job's loss, and whether anybody is still writing, in one collective
             loss_sum, writers = self._status.tolist()
-            record["loss"] = round(loss_sum / self.world_size, 5)
+            mean = loss_sum / self.world_size
+            record["loss"] = round(mean, 5) if math.isfinite(mean) else None
         return bool(writers > 0)
 
     def paced(self, start: float) -> torch.Tensor:
@@ -153,7 +155,7 @@ class Trainer:
         """Let the strategy look after its write; True while one is in flight on this rank."""
         if self.in_flight is None:
             return False
-        with self.instrument.span("poll", arm=self.in_flight):
+        with self.instrument.span("poll", opened=False, arm=self.in_flight):
             done = self.arms[self.in_flight].poll()
         if done:
             self.in_flight = None

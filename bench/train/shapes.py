@@ -26,10 +26,18 @@ ITEM_BYTES = {
     "complex128": 16,
 }
 STORAGES = {  # torch's names for typed memory
-    **{"BoolStorage": "bool", "ByteStorage": "uint8", "CharStorage": "int8", "ShortStorage": "int16"},
-    **{"IntStorage": "int32", "LongStorage": "int64", "HalfStorage": "float16", "BFloat16Storage": "bfloat16"},
-    **{"FloatStorage": "float32", "DoubleStorage": "float64"},
-    **{"ComplexFloatStorage": "complex64", "ComplexDoubleStorage": "complex128"},
+    "BoolStorage": "bool",
+    "ByteStorage": "uint8",
+    "CharStorage": "int8",
+    "ShortStorage": "int16",
+    "IntStorage": "int32",
+    "LongStorage": "int64",
+    "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16",
+    "FloatStorage": "float32",
+    "DoubleStorage": "float64",
+    "ComplexFloatStorage": "complex64",
+    "ComplexDoubleStorage": "complex128",
 }
 SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".tar")  # of torch.save files in a folder
 REMEDY = "give the folder of a DCP checkpoint, a torch.save file, or a folder of one such file a rank"
@@ -88,8 +96,11 @@ def refused(path: Path, reason: str) -> BadInput:
 
 # --- the two formats
 def read_dcp(path: Path) -> dict[str, Shape]:
-    with opened(path) as file:
-        metadata = unpickled(file, path)
+    try:
+        with path.open("rb") as file:
+            metadata = Reader(file).read(path)
+    except OSError as error:
+        raise refused(path, f"is not readable ({error.strerror})") from None
     entries = attribute(metadata, "state_dict_metadata")
     if not isinstance(entries, dict):
         raise refused(path, "is no description of a DCP checkpoint")
@@ -114,18 +125,23 @@ def read_file(path: Path) -> dict[str, Shape]:
             if len(pickles) != 1:
                 raise refused(path, "is a zip archive, but not one of torch.save")
             with archive.open(pickles[0]) as file:
-                content = unpickled(file, path)
+                return shapes_in(Reader(file), path)
     except zipfile.BadZipFile:
         raise refused(path, "is damaged, or was not written by torch.save of torch 1.6 or later") from None
     except OSError as error:
         raise refused(path, f"is not readable ({error.strerror})") from None
-    found: dict[str, Shape] = {}
-    seen = set()
-    for name, tensor in tensors_in(content, ""):
-        if tensor.memory not in seen:
-            seen.add(tensor.memory)
-            found[name] = tensor.shape
-    return found
+
+
+def shapes_in(reader: Reader, path: Path) -> dict[str, Shape]:
+    found: dict[tuple[Any, ...], tuple[str, Shape]] = {}
+    for name, tensor in tensors_in(reader.read(path), "", set()):
+        found.setdefault(tensor.memory, (name, tensor.shape))
+    if reader.memories - {memory[0] for memory in found}:
+        raise refused(path, "holds memory in a form that this version does not know (quantized tensors, bare storages)")
+    by_name = dict(found.values())
+    if len(by_name) < len(found):
+        raise refused(path, "holds two tensors whose names read alike")
+    return by_name
 
 
 def read_folder(path: Path) -> dict[str, Shape]:
@@ -149,20 +165,24 @@ def read_folder(path: Path) -> dict[str, Shape]:
     return whole
 
 
-def tensors_in(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
+def tensors_in(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
     """Every tensor below `value`, also inside objects of unknown classes, with the keys that lead to it."""
     if isinstance(value, Tensor):
         yield name or "tensor", value
-        return
-    children: list[tuple[Any, Any]] = []
+    elif id(value) not in seen:  # objects may refer to each other in circles
+        seen.add(id(value))
+        for key, child in children_of(value):
+            yield from tensors_in(child, f"{name}.{key}" if name else str(key), seen)
+
+
+def children_of(value: Any) -> list[tuple[Any, Any]]:
     if isinstance(value, dict):
-        children = list(value.items())
-    elif isinstance(value, (list, tuple)):
-        children = list(enumerate(value))
-    elif isinstance(value, StandIn):
-        children = [*enumerate(value.items), ("state", value.state)]
-    for key, child in children:
-        yield from tensors_in(child, f"{name}.{key}" if name else str(key))
+        return list(value.items())
+    if isinstance(value, (list, tuple)):
+        return list(enumerate(value))
+    if isinstance(value, StandIn):
+        return [*enumerate(value.items), ("state", value.state)]
+    return []
 
 
 # --- pickles that execute nothing
@@ -212,17 +232,28 @@ def attribute(value: Any, name: str) -> Any:
 class Reader(pickle.Unpickler):
     """An unpickler that knows torch's tensors and a few plain containers, and stands in for everything else."""
 
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(file)
+        self.memories: set[str] = set()  # keys of all memory that the pickle refers to
+
+    def read(self, path: Path) -> Any:
+        """What the pickle describes. A damaged one can fail in any way that damaged bytes can."""
+        try:
+            return self.load()
+        except (pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+            raise refused(path, f"cannot be read ({type(error).__name__}: {error})") from None
+
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch" and name in ITEM_BYTES:
             return DType(name)
         if module == "torch" and name in STORAGES:
             return STORAGES[name]
-        known = KNOWN.get((module, name))
-        return known if known is not None else type(name, (StandIn,), {})
+        return KNOWN.get((module, name)) or type(name, (StandIn,), {})
 
     def persistent_load(self, record: Any) -> Storage:
         """torch.save's reference to memory: ("storage", class, key, device, number of elements)."""
         _, kind, key, *_ = record
+        self.memories.add(key)
         return Storage(key, kind if isinstance(kind, str) else None)
 
 
@@ -230,12 +261,18 @@ def _tensor(storage: Storage, offset: int, size: Any, stride: Any, *_: Any) -> T
     return Tensor(Shape(storage.dtype or "uint8", tuple(size)), (storage.key, offset, tuple(size), tuple(stride)))
 
 
-def _tensor_v3(storage: Storage, offset: int, size: Any, stride: Any, grad: bool, hooks: Any, dtype: DType, *_: Any) -> Tensor:
-    return Tensor(Shape(dtype.name, tuple(size)), (storage.key, offset, tuple(size), tuple(stride)))
+def _tensor_of_untyped_memory(storage: Storage, offset: int, size: Any, stride: Any, *rest: Any) -> Tensor:
+    _requires_grad, _hooks, dtype, *_ = rest
+    return _tensor(Storage(storage.key, dtype.name), offset, size, stride)
 
 
 def _first(value: Any, *_: Any) -> Any:
     return value
+
+
+def _of_subclass(rebuild: Any, _subclass: Any, arguments: Any, state: Any) -> Any:
+    """A subclass is made like a tensor, or, if it wraps others (DTensor), holds them in its state."""
+    return rebuild(*arguments) if rebuild in KNOWN.values() else StandIn(state)
 
 
 KNOWN: dict[tuple[str, str], Callable[..., Any]] = {
@@ -243,22 +280,8 @@ KNOWN: dict[tuple[str, str], Callable[..., Any]] = {
     ("torch", "Size"): tuple,
     ("torch._utils", "_rebuild_tensor"): _tensor,
     ("torch._utils", "_rebuild_tensor_v2"): _tensor,
-    ("torch._utils", "_rebuild_tensor_v3"): _tensor_v3,
+    ("torch._utils", "_rebuild_tensor_v3"): _tensor_of_untyped_memory,
     ("torch._utils", "_rebuild_parameter"): _first,
     ("torch._utils", "_rebuild_parameter_with_state"): _first,
+    ("torch._tensor", "_rebuild_from_type_v2"): _of_subclass,
 }
-
-
-def opened(path: Path) -> IO[bytes]:
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise refused(path, f"is not readable ({error.strerror})") from None
-
-
-def unpickled(file: IO[bytes], path: Path) -> Any:
-    """What the pickle describes, in stand-ins. A damaged pickle can fail in any way that damaged bytes can."""
-    try:
-        return Reader(file).load()
-    except (pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        raise refused(path, f"cannot be read ({type(error).__name__}: {error})") from None

@@ -25,10 +25,6 @@ __all__ = ["ModelState", "Schedule", "StateMismatch", "TrainState", "build_state
 LEAST_LR_SHARE = 0.1  # the cosine ends at a tenth of the peak and stays there
 
 
-class StateMismatch(RuntimeError):
-    """A tree does not fit this state: other names, shapes or dtypes. Nothing was changed."""
-
-
 @dataclass(frozen=True)
 class Schedule:
     """Learning rate: linear warm-up to the peak, then half a cosine down to a tenth of it at `total_steps`."""

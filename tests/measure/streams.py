@@ -65,6 +65,12 @@ class Scenario:
     verify: bool = False
     wrong_digest: bool = False
     load1: float = 0.1
+    load_s: tuple[float, float] | None = None  # cold and warm load of every writing arm; None: nothing is loaded
+    cached_share: float = 0.0  # of a cold load
+    delete_s: float | None = None  # every save but an arm's first deletes an old checkpoint
+    flush_s: float | None = None
+    memory_bytes: Mapping[str, int] = field(default_factory=dict)  # peaks: host_bytes, shm_bytes, device_bytes
+    d2h_bytes_per_s: float | None = None
 
     @property
     def world_size(self) -> int:
@@ -235,7 +241,12 @@ class Job:
             begin = {"kind": "begin", "name": "save", "t": last_in - worker.offset_s}
             worker._add(begin)
             if durable is not None and (worker.rank == 0 or not spec.gathered):
-                self._durable(writer if durable > last_out else worker, about, durable, last_in, spec, worker.rank)
+                file = writer if durable > last_out else worker
+                if number and self.scenario.delete_s is not None:
+                    begin_s = last_in + wait_s
+                    told = {"arm": arm, "bytes": 1, "t_begin": begin_s - file.offset_s}
+                    file.instant("deleted", begin_s + self.scenario.delete_s, **told)
+                self._durable(file, about, durable, last_in, spec, worker.rank)
             phases = [["wait_previous", last_in, last_in + wait_s], ["write", last_in + wait_s, out]]
             times = {"t0": last_in - worker.offset_s, "t1": out - worker.offset_s}
             worker._add({"kind": "span", "name": "save", **times, **full, "phases": phases})
@@ -273,15 +284,24 @@ class Job:
 
     def _end(self) -> None:
         scenario = self.scenario
+        for worker in self.workers:
+            if scenario.d2h_bytes_per_s is not None:
+                worker.instant("d2h", self.t, bytes_per_s=scenario.d2h_bytes_per_s)
         if self.t < self.durable_at:
             for worker in self.workers:
                 worker.span("drain", self.t, self.durable_at, arm=list(scenario.arms)[-1])
             self.t = self.durable_at
         for worker in self.workers:
             worker.instant("measured_end", self.t)
-        end = self.t + scenario.shutdown_s
+        loaded = self._load()
+        end = loaded + scenario.shutdown_s
         for node, runner in enumerate(self.runners):
+            if scenario.memory_bytes:
+                runner.instant("memory", self.t - 0.01, **scenario.memory_bytes)
+                runner.instant("memory", end, **{name: 9 * size for name, size in scenario.memory_bytes.items()})
             runner.instant("launch_end", end)
+            for arm in self._writing() if scenario.flush_s is not None else ():
+                runner.instant("flush", end + 0.1, arm=arm, seconds=scenario.flush_s * (1 + node), bytes=1)
             runner.instant("leftovers", end + 0.1, pids=[], ports=[], shm=[])
             drift_s = scenario.node_drift_s if node else 0.0
             clock = {"offset_s": runner.offset_s + drift_s, "uncertainty_s": 1e-5 if node else 0.0}
@@ -290,9 +310,26 @@ class Job:
         if scenario.verify:
             self._verify(end)
 
+    def _writing(self) -> list[str]:
+        return [arm for arm, spec in self.scenario.arms.items() if spec.durable_s is not None]
+
+    def _load(self) -> float:
+        """A cold and a warm load of each writing arm on all ranks, after the measured end; returns when they are over."""
+        t = self.t
+        for arm in self._writing() if self.scenario.load_s is not None else ():
+            for cold, seconds in zip((True, False), self.scenario.load_s or (), strict=True):
+                for worker in self.workers:
+                    first = worker.rank % self.scenario.ranks_per_node == 0
+                    share = self.scenario.cached_share if cold and first else None
+                    begin = t - self._ahead(worker)
+                    worker.span(
+                        "load", begin, t + seconds - self._ahead(worker), arm=arm, cold=cold, cached_share=share
+                    )
+                t += seconds
+        return t
+
     def _verify(self, end: float) -> None:
-        writing = [arm for arm, spec in self.scenario.arms.items() if spec.durable_s is not None]
-        for arm in writing:
+        for arm in self._writing():
             for worker in self.workers:
                 digest = f"{arm}-{worker.rank}"
                 worker.instant("verify_save", self.t, arm=arm, step=self.step_number, digest=digest)
@@ -336,6 +373,7 @@ def run_json(scenario: Scenario, **config: Any) -> dict[str, Any]:
         "checkpoint": {"arms": list(scenario.arms), "interval": "auto"},
         "design": {"name": design, "warmup_saves": scenario.warmup_saves},
         "storage": {"fsync": True, "provisioned_bytes_per_s": None},
+        "train": {"compute": "real", "step_s": None},
         "job": {"step_s": None, "interval_steps": None, "period_s": None},
         "cluster": {"name": "local"},
     }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import random
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
 
-from bench.checkpoint.trees import localize, tree_digest
+from bench.checkpoint.trees import flatten, localize, tree_digest
 from bench.config import Model, Run, Train
 from bench.train.data import Source, open_data
-from bench.train.state import TrainState, build_state
+from bench.train.state import TrainState, build_state, clip_gradients
 
 CPU = torch.device("cpu")
 # 257 rows and 20 do not divide by three; of the 4 key rows of `narrow`, the last of three ranks gets none.
@@ -44,6 +47,16 @@ class Noisy(nn.Module):
         for layer in self.layers:
             x = x + nn.functional.dropout(layer(x), 0.3) * random.gauss(1.0, 0.1)
         return self.head(x)
+
+
+CASES = {  # name of a case: the model and what it changes in the training
+    "own": ("own", {}),
+    "noisy": ("noisy", {}),
+    "own local": ("own", {"sharding": "fsdp1_local"}),
+    "noisy local": ("noisy", {"sharding": "fsdp1_local"}),
+    "own sharded": ("own", {"sharding": "fsdp1_sharded"}),
+    "noisy sharded by parameter": ("noisy", {"sharding": "fsdp1_sharded", "use_orig_params": True}),
+}
 
 
 def configured(model: str, train: Train = TRAIN) -> Run:
@@ -76,35 +89,117 @@ def whole_weights(model: str, batch_size: int) -> dict[str, Any]:
 
 
 def interrupted(trees: str) -> dict[str, Any]:
-    """For both models: six steps, the tree kept in a file, four more steps. The whole of it done twice in a process."""
-    return {name: {**_interrupted(name, trees), "again": _interrupted(name, trees)} for name in ("own", "noisy")}
+    """For every case: six steps, the tree kept in a file, four more steps. The whole of it done twice in a process."""
+    return {case: {**_interrupted(case, trees), "again": _interrupted(case, trees)} for case in CASES}
 
 
-def _interrupted(model: str, trees: str) -> dict[str, Any]:
-    config = configured(model)
+def _interrupted(case: str, trees: str) -> dict[str, Any]:
+    model, changes = CASES[case]
+    config = configured(model, replace(TRAIN, **changes))
     state, data = build_state(config, CPU), data_of(config)
     before = steps(state, config, 6, data)
-    torch.save(localize(state.tree()), Path(trees) / f"{model}-{dist.get_rank()}.pt")
+    torch.save(localize(state.tree()), Path(trees) / f"{case}-{dist.get_rank()}.pt")
     saved = tree_digest(state.tree())
     after = steps(state, config, 4, data)
     return {"before": before, "saved": saved, "after": after, "end": tree_digest(state.tree())}
 
 
 def resumed(trees: str) -> dict[str, Any]:
-    """For both models: the tree taken from the file into a state of another seed, then four steps."""
-    return {name: _resumed(name, trees) for name in ("own", "noisy")}
+    """For every case: the tree taken from the file into a state of another seed, then four steps."""
+    return {case: _resumed(case, trees) for case in CASES}
 
 
-def _resumed(model: str, trees: str) -> dict[str, Any]:
-    config = configured(model, replace(TRAIN, steps=99, lr=1.0))  # the schedule comes from the tree
+def _resumed(case: str, trees: str) -> dict[str, Any]:
+    model, changes = CASES[case]
+    config = configured(model, replace(TRAIN, steps=99, lr=1.0, **changes))  # the schedule comes from the tree
     state, data = build_state(replace(config, seed=7), CPU), data_of(config)
-    state.restore(torch.load(Path(trees) / f"{model}-{dist.get_rank()}.pt", weights_only=True))
+    state.restore(torch.load(Path(trees) / f"{case}-{dist.get_rank()}.pt", weights_only=True))
     restored = tree_digest(state.tree())
     after = steps(state, config, 4, data)
     return {"restored": restored, "after": after, "end": tree_digest(state.tree())}
 
 
-PROGRAMS = {"whole_weights": whole_weights, "interrupted": interrupted, "resumed": resumed}
+def compared() -> dict[str, Any]:
+    """The same training in every sharding: weights at the start, losses, and a clipped gradient norm."""
+    found = {}
+    for name, changes in {
+        "fsdp2": {},
+        "fsdp1_local": {"sharding": "fsdp1_local"},
+        "fsdp1_sharded": {"sharding": "fsdp1_sharded"},
+        "by parameter": {"sharding": "fsdp1_sharded", "use_orig_params": True},
+    }.items():
+        # A flat vector cannot decay its matrices alone: without decay all four do the same.
+        config = configured("own", replace(TRAIN, weight_decay=0.0, **changes))
+        state = build_state(config, CPU)
+        model = state.tree()["model"]
+        whole = {key: leaf.full_tensor().clone() for key, leaf in model.items()}
+        found[name] = {"whole": whole, "losses": steps(state, config, 6, data_of(config))}
+    return found
+
+
+def local_form(model: str) -> dict[str, Any]:
+    """What the tree of fsdp1_local holds, beside what torch itself calls LOCAL_STATE_DICT; and its clipping."""
+    config = configured(model, replace(TRAIN, sharding="fsdp1_local"))
+    state = build_state(config, CPU)
+    early = localize(state.tree())
+    steps(state, config, 3, data_of(config))
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        tree = state.tree()
+        build_state(config, CPU)
+    with FullyShardedDataParallel.state_dict_type(state.model, StateDictType.LOCAL_STATE_DICT):
+        theirs = {name: (leaf.size(), leaf.local_shards()) for name, leaf in state.model.state_dict().items()}
+    same = {}
+    for name, (size, shards) in theirs.items():
+        mine = tree["model"][name]
+        part = shards[0].tensor if shards else torch.empty(0)
+        pointers = {mine.to_local().data_ptr(), early["model"][name].data_ptr(), part.data_ptr()}
+        same[name] = mine.shape == size and torch.equal(mine.to_local(), part) and (not shards or len(pointers) == 1)
+    local = localize({name: tree[name] for name in ("model", "optimizer")})
+    held = sum(leaf.nbytes for _, leaf in flatten(local) if leaf.ndim > 0)
+    deprecations = [str(each.message) for each in raised if issubclass(each.category, FutureWarning)]
+    predicted = config.predicted_checkpoint_bytes
+    return {"same": same, "held": held, "predicted": predicted, "deprecations": deprecations, "clip": _clipped(state)}
+
+
+def _clipped(state: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """The gradients after this suite's clipping and after FSDP1's own, from the same start."""
+    clipped = []
+    for clip in (lambda: clip_gradients(state.parameters.values(), 0.5), lambda: state.model.clip_grad_norm_(0.5)):
+        for number, parameter in enumerate(state.parameters.values()):
+            generator = torch.Generator().manual_seed(10 * number + dist.get_rank())
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
+        clip()
+        clipped.append([parameter.grad.clone() for parameter in state.parameters.values()])
+    return clipped[0], clipped[1]
+
+
+def held(path: str) -> dict[str, Any]:
+    """A state with the shapes of a checkpoint: its shards, two counted steps, and a restore into another one."""
+    train = Train(compute="paced", step_s=0.1)
+    config = Run(state=f"shapes_of:{path}", train=train, ranks_per_node=dist.get_world_size())
+    state, other = build_state(config, CPU), build_state(replace(config, seed=1), CPU)
+    local = copy.deepcopy(localize(state.tree()["state"]))
+    whole = {name: leaf.full_tensor() if hasattr(leaf, "full_tensor") else leaf for name, leaf in state.tensors.items()}
+    start = tree_digest(state.tree())
+    state.skip_step(8)
+    state.skip_step(8)
+    after = copy.deepcopy(localize(state.tree()))
+    differing = tree_digest(other.tree()["state"]) != tree_digest(after["state"])
+    other.restore(after)
+    digests = [start, tree_digest(after), tree_digest(other.tree())]
+    counted = (other.step, other.position)
+    return {"local": local, "whole": whole, "digests": digests, "counted": counted, "differing": differing}
+
+
+PROGRAMS = {
+    "whole_weights": whole_weights,
+    "interrupted": interrupted,
+    "resumed": resumed,
+    "compared": compared,
+    "local_form": local_form,
+    "held": held,
+}
 
 
 def main() -> None:

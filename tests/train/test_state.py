@@ -25,6 +25,8 @@ CONF = Path(__file__).parents[2] / "conf"
 MODEL = Model(name="test", vocab_size=256, dim=16, layers=2, heads=2, kv_heads=1, ffn_dim=24, max_seq_len=32)
 TRAIN = Train(steps=12, seq_len=16)
 
+CASES = ["own", "noisy", "own local", "noisy local", "own sharded", "noisy sharded by parameter"]
+
 Ranks = Callable[..., list[dict[str, Any]]]
 
 
@@ -49,10 +51,11 @@ def interrupted_and_resumed(ranks: Ranks, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("model", ["own", "noisy"])
+@pytest.mark.parametrize("model", CASES)
 def test_fresh_ranks_resume_to_the_same_losses_and_the_same_state_bit_by_bit(
     interrupted_and_resumed: tuple[Any, Any], model: str
 ) -> None:
+    assert list(interrupted_and_resumed[0][0]) == CASES
     for unbroken, resumed in zip(*interrupted_and_resumed, strict=True):
         assert resumed[model]["restored"] == unbroken[model]["saved"]
         assert resumed[model]["after"] == unbroken[model]["after"]
@@ -61,7 +64,7 @@ def test_fresh_ranks_resume_to_the_same_losses_and_the_same_state_bit_by_bit(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("model", ["own", "noisy"])
+@pytest.mark.parametrize("model", CASES)
 def test_two_builds_from_one_seed_train_alike_bit_by_bit(interrupted_and_resumed: tuple[Any, Any], model: str) -> None:
     for unbroken in interrupted_and_resumed[0]:
         again = unbroken[model].pop("again")

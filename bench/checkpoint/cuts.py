@@ -1,0 +1,77 @@
+"""Which part of a whole tensor each rank holds, so that whole checkpoints can be cut into the ranks' trees again.
+
+Formats that keep whole tensors (sync_full, DCP) forget who held what: a tensor of one row looks the same whether every
+rank had it or rank 0 alone. They keep a Layout beside the data.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor, Shard
+
+from bench.checkpoint.base import CheckpointError, Tree
+from bench.checkpoint.trees import Path, flatten
+
+KEY = "bench_layout"  # top-level name of the layout beside a tree
+_OWN = re.compile(r"rank_(\d+)")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a tree was spread over `world_size` ranks. Keys are paths joined by dots, as DCP names its entries."""
+
+    world_size: int
+    cuts: dict[str, int]  # of cut tensors: the dimension along which torch.chunk gives each rank its part
+    empty: list[list[Any]]  # paths of empty dicts, which DCP drops
+
+    def to_json(self) -> str:
+        return json.dumps(vars(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Layout:
+        return cls(**json.loads(text))
+
+
+def layout_of(tree: Tree, world_size: int) -> Layout:
+    """Of a live tree, from its DTensors. Raises CheckpointError for one that is cut in more than one way."""
+    leaves = flatten(tree)
+    cuts = {key(path): _dimension(path, leaf) for path, leaf in leaves if isinstance(leaf, DTensor)}
+    empty = [list(path) for path, leaf in leaves if isinstance(leaf, dict)]
+    return Layout(world_size, {name: dim for name, dim in cuts.items() if dim is not None}, empty)
+
+
+def _dimension(path: Path, tensor: DTensor) -> int | None:
+    """The dimension along which a DTensor is cut; None: every rank has it whole."""
+    placements = tensor.placements
+    if len(placements) == 1 and isinstance(placements[0], Shard):
+        return int(placements[0].dim)
+    if all(placement.is_replicate() for placement in placements):
+        return None
+    raise CheckpointError(f"{key(path)} is spread as {placements}; this suite's formats know tensors cut once only")
+
+
+def key(path: Iterable[Any]) -> str:
+    return ".".join(map(str, path))
+
+
+def owner(path: Path) -> int | None:
+    """The only rank that has this entry (its path holds "rank_N"); None: every rank has it."""
+    for name in path:
+        if isinstance(name, str) and (match := _OWN.fullmatch(name)):
+            return int(match[1])
+    return None
+
+
+def part(whole: Any, name: str, layout: Layout, rank: int, world_size: int) -> Any:
+    """What `rank` of `world_size` holds of an entry: a view for tensors that are cut, possibly empty."""
+    dim = layout.cuts.get(name)
+    if dim is None or not isinstance(whole, torch.Tensor):
+        return whole
+    chunks = torch.chunk(whole, world_size, dim)
+    return chunks[rank] if rank < len(chunks) else whole.narrow(dim, 0, 0)
