@@ -7,16 +7,25 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bench.config import Run
 from bench.errors import BadInput, near
+from bench.plan.config import Plan
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-COMMANDS = {"run": "run a scenario and report what it measured"}
+COMMANDS = {
+    "run": "run a scenario and report what it measured",
+    "report": "account a result again from its events; several: a series over sizes",
+    "compare": "hold a result against another, or an arm against another: better, worse or noise",
+    "plan": "from measured figures, a failure rate and a price to the decision",
+}
 BAD_INPUT, INTERRUPTED = 2, 130
+
+Record = TypeVar("Record", Run, Plan)
+RECORDS: dict[str, type] = {"run": Run, "plan": Plan}
 
 
 def conf_dir() -> Path:
@@ -34,6 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if command not in COMMANDS:
         return complain(f"unknown command {command!r}; {near(command, COMMANDS)}")
+    if command == "plan":
+        return plan(rest)
+    if command in ("report", "compare"):
+        return read_back(command, rest)
     if "-h" in rest or "--help" in rest:
         print(run_help())
         return 0
@@ -129,7 +142,54 @@ def one_run(overrides: list[str]) -> int:
     return guarded(lambda: driver.run(compose(overrides)))
 
 
-def guarded(action: Callable[[], int]) -> int:
+# --- report, compare
+def read_back(command: str, words: Sequence[str]) -> int:
+    """The commands on results that exist. Their words are plain KEY=VALUE: nothing is composed."""
+    from bench.report import comparison, series
+
+    if "-h" in words or "--help" in words:
+        print(comparison.usage() if command == "compare" else series.usage())
+        return 0
+    action = comparison.compare if command == "compare" else series.report
+    return guarded(lambda: action(words))
+
+
+# --- plan
+def plan(overrides: Sequence[str]) -> int:
+    if "-h" in overrides or "--help" in overrides:
+        print(plan_help())
+        return 0
+    return guarded(lambda: one_plan(overrides), "plan")
+
+
+def plan_help() -> str:
+    """Built from the configuration files themselves, like that of `run`."""
+    lines = ["usage: python -m bench plan [run=RESULT] [plan=PRESET] [failures=PROFILE] [KEY=VALUE ...]", ""]
+    for group, title in (("plan", "presets (plan=NAME)"), ("failures", "failure profiles (failures=NAME)")):
+        lines += [f"{title}:", *(f"  {name}" for name in sorted(choices(group))), ""]
+    lines += ["keys, with their defaults:"]
+    text = (conf_dir() / "plan.yaml").read_text().split("hydra:")[0].splitlines()
+    lines += ["  " + line for line in text if line.strip() and not line.startswith(("defaults:", "  - ", "#"))]
+    lines += ["  failures:", "    per_1000_node_days, weibull_shape, gaps, causes, classes: see conf/failures/", ""]
+    return "\n".join([*lines, "exit codes: 0 answered, 2 bad input"])
+
+
+def one_plan(overrides: Sequence[str]) -> int:
+    from bench import planner
+
+    for word in overrides:
+        if word.startswith("-"):
+            raise BadInput(f"{word}: no such option; all but --help is KEY=VALUE, one plan at a time")
+    refuse_what_hydra_words_badly(overrides)
+    return planner.run(compose_plan(overrides))
+
+
+def compose_plan(overrides: Sequence[str]) -> Plan:
+    """The plan that `overrides` describe, checked. Raises BadInput, and the errors of Hydra and OmegaConf."""
+    return typed(_compose(overrides, "plan"), Plan)
+
+
+def guarded(action: Callable[[], int], command: str = "run") -> int:
     """What the user can mend ends as one line and exit code 2, Ctrl-C outside of a running launch as one and 130."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
@@ -139,7 +199,7 @@ def guarded(action: Callable[[], int]) -> int:
     except BadInput as error:
         return complain(str(error))
     except (HydraException, OmegaConfBaseException) as error:
-        return complain(explain(error))
+        return complain(explain(error, command))
     except KeyboardInterrupt:
         print("bench: interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -151,10 +211,10 @@ def compose(overrides: list[str]) -> Run:
     rehearsal = list(plain.cluster.rehearsal)
     if rehearsal and plain.device == "cuda":
         plain = _compose([*rehearsal, *overrides])
-    return typed(plain)
+    return typed(plain, Run)
 
 
-def _compose(overrides: Sequence[str]) -> DictConfig:
+def _compose(overrides: Sequence[str], config_name: str = "config") -> DictConfig:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -162,19 +222,19 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
     GlobalHydra.instance().clear()  # within a run Hydra holds the first composition; this one stands for itself
     try:
         with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-            return hydra_compose("config", overrides=list(overrides))
+            return hydra_compose(config_name, overrides=list(overrides))
     except ValueError as error:  # Hydra's word for a group that was given a number
         raise BadInput(str(error)) from None
 
 
-def typed(plain: DictConfig) -> Run:
-    """Types by OmegaConf against the dataclasses of bench.config, rules by the dataclasses themselves."""
+def typed(plain: DictConfig, record: type[Record]) -> Record:
+    """Types by OmegaConf against the dataclasses, rules by the dataclasses themselves."""
     from omegaconf import OmegaConf
 
-    schema = OmegaConf.structured(Run)
+    schema = OmegaConf.structured(record)
     _thaw(schema)
     made = OmegaConf.to_object(OmegaConf.merge(schema, plain))
-    assert isinstance(made, Run)
+    assert isinstance(made, record)
     return made
 
 
@@ -190,7 +250,7 @@ def _thaw(node: Any) -> None:
 
 
 # --- errors of Hydra and OmegaConf, in the words of a user
-def explain(error: Exception) -> str:
+def explain(error: Exception, command: str = "run") -> str:
     missing = getattr(error, "missing_cfg_file", None)
     if isinstance(missing, str) and "/" in missing:
         group, name = missing.rsplit("/", 1)
@@ -205,7 +265,8 @@ def explain(error: Exception) -> str:
         else None
     )
     if key is not None:
-        return f"{key}: no such key; {near(key, known_keys())} (python -m bench run --help lists them)"
+        known = known_keys(RECORDS[command])
+        return f"{key}: no such key; {near(key, known)} (python -m bench {command} --help lists them)"
     first = text.splitlines()[0]
     return f"{full_key}: {first}; give a value of that type" if full_key else first
 
@@ -215,7 +276,7 @@ def _quoted(text: str) -> str | None:
     return parts[1].lstrip("+") if len(parts) > 2 else None
 
 
-def known_keys() -> list[str]:
+def known_keys(record: type) -> list[str]:
     from dataclasses import fields, is_dataclass
     from typing import get_type_hints
 
@@ -226,7 +287,7 @@ def known_keys() -> list[str]:
             if is_dataclass(hints[entry.name]):
                 yield from walk(hints[entry.name], f"{prefix}{entry.name}.")
 
-    return list(walk(Run, ""))
+    return list(walk(record, ""))
 
 
 if __name__ == "__main__":

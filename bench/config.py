@@ -155,6 +155,7 @@ class Checkpoint:
     api: str = (
         "queue"  # nvrx_async: "queue" (own function, durable) or "torch_async" (the published TorchAsyncCheckpoint)
     )
+    replication: int = 0  # nvrx_local: on how many nodes each shard is kept; 0: on its own only
     synthetic: dict[str, float] = field(default_factory=dict)  # calibrate: known durations of the synthetic strategy
 
     def __post_init__(self) -> None:
@@ -182,6 +183,11 @@ class Checkpoint:
         )
         require(self.keep >= 1, "checkpoint.keep", f"must be 1 or more, got {self.keep}")
         positive("checkpoint.deadline_s", self.deadline_s)
+        require(
+            self.replication == 0 or self.replication >= 2,
+            "checkpoint.replication",
+            f"must be 0 (a shard stays on its own node) or at least 2 nodes, got {self.replication}",
+        )
         require(
             self.api in ("queue", "torch_async"), "checkpoint.api", f"must be queue or torch_async, got {self.api!r}"
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import psutil
 import pytest
 
 from bench.record import process_start_ticks
-from bench.supervise import TOKEN, Supervisor, descendants, end_recorded, with_token
+from bench.supervise import TOKEN, Supervisor, descendants, end_recorded, shm_names, with_token
 
 SLEEPER = "import time; print('ready', flush=True); time.sleep(120)"
 # Leaves a sleeper in a session of its own, as torch's agents do with their workers, says its pid, and ends.
@@ -24,10 +26,10 @@ child.stdout.readline()
 print(child.pid, flush=True)
 """
 # Dies with the process that started it, and says so by closing the pipe.
-MORTAL = """
+DIES_WITH_PARENT = f"from bench.supervise import die_with_parent; die_with_parent(); {SLEEPER}"
+MORTAL = f"""
 import subprocess, sys
-code = "from bench.supervise import die_with_parent; die_with_parent(); import time; print('ready', flush=True); time.sleep(120)"
-child = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE)
+child = subprocess.Popen([sys.executable, "-c", {DIES_WITH_PARENT!r}], start_new_session=True, stdout=subprocess.PIPE)
 child.stdout.readline()
 print(child.pid, flush=True)
 sys.stdin.read()
@@ -187,3 +189,38 @@ def test_a_killed_process_leaves_no_semaphore_of_its_own_in_shared_memory(tmp_pa
     assert semaphore.exists()
     assert supervisor.end_all() == []
     assert not semaphore.exists()
+
+
+LEAKY = """
+import multiprocessing, time
+semaphore = multiprocessing.get_context("spawn").Semaphore()
+print(semaphore._semlock.name, flush=True)
+time.sleep(120)
+"""
+
+
+def test_semaphores_of_killed_processes_are_removed_from_shared_memory(supervisor, tmp_path):
+    supervisor.start(python(LEAKY), os.environ, tmp_path / "log")
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "log").exists() or not (tmp_path / "log").read_text().endswith("\n"):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    name = Path("/dev/shm", "sem." + (tmp_path / "log").read_text().split()[0].lstrip("/"))
+    assert name.exists()
+    assert supervisor.end_all() == []
+    assert not name.exists()
+
+
+def test_shared_memory_that_others_still_use_is_left_alone(supervisor, tmp_path):
+    with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix="bench-test-") as shared:
+        shared.write(b"x" * 4096)
+        shared.flush()
+        code = f"import mmap, time; f = open({shared.name!r}, 'rb'); m = mmap.mmap(f.fileno(), 0, access=1); {SLEEPER}"
+        child = supervisor.start(python(code), os.environ, tmp_path / "log")
+        deadline = time.monotonic() + 30
+        while shm_names([child]) != {shared.name}:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        with mmap.mmap(shared.fileno(), 0):
+            assert supervisor.end_all() == []
+        assert Path(shared.name).exists()

@@ -7,7 +7,7 @@ torch, so that the driver can validate names and configurations on a machine tha
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
+from importlib import import_module, metadata
 from typing import TYPE_CHECKING, cast
 
 from bench.errors import BadInput, near
@@ -18,10 +18,18 @@ if TYPE_CHECKING:
 
 STRATEGIES: dict[str, str] = {
     "none": "bench.checkpoint.none:NoCheckpoint",
+    "sync_full": "bench.checkpoint.sync_full:SyncFull",
     "sync_local": "bench.checkpoint.sync_local:SyncLocal",
+    "sync_dcp": "bench.checkpoint.sync_dcp:SyncDcp",
+    "dcp_async_thread": "bench.checkpoint.dcp_async_thread:DcpAsyncThread",
+    "dcp_async_process": "bench.checkpoint.dcp_async_process:DcpAsyncProcess",
     "nvrx_async": "bench.checkpoint.nvrx_async:NvrxAsync",
+    "nvrx_dcp": "bench.checkpoint.nvrx_dcp:NvrxDcp",
+    "nvrx_local": "bench.checkpoint.nvrx_local:NvrxLocal",
     "synthetic": "bench.checkpoint.synthetic:Synthetic",
 }
+
+DCP_ASYNC_TORCH = (2, 9)
 
 
 def create(name: str, context: Context) -> Strategy:
@@ -48,6 +56,50 @@ def _refuse_nvrx_async(config: Run) -> str | None:
     return None
 
 
+def _refuse_nvrx_dcp(config: Run) -> str | None:
+    # It syncs whatever the option says: beside arms that do not, it would look slower than it is.
+    if not config.storage.fsync:
+        return "storage.fsync: nvrx_dcp always syncs what it writes; set storage.fsync=true or leave nvrx_dcp out"
+    return None
+
+
+def _refuse_nvrx_local(config: Run) -> str | None:
+    nodes, replication = config.num_nodes, config.checkpoint.replication
+    if nodes > 1 and config.storage.dir is not None:
+        # What it wrote there would be called local and would not be.
+        return (
+            "storage.dir: nvrx_local writes to each node's own storage, and storage.dir is shared by all; "
+            "leave storage.dir out, in a run without the arms that need a shared store"
+        )
+    if replication and config.device == "cpu":
+        return "checkpoint.replication: NVRx moves replicas between CUDA devices only; set it to 0 or device=cuda"
+    if replication and nodes % replication:
+        return (
+            f"checkpoint.replication: must divide num_nodes={nodes}, since each shard is kept on {replication} nodes; "
+            "change one of the two, or set it to 0"
+        )
+    return None
+
+
+def _refuse_dcp_async(config: Run) -> str | None:
+    installed = _version("torch")
+    if installed is not None and installed < DCP_ASYNC_TORCH:
+        needed = ".".join(map(str, DCP_ASYNC_TORCH))
+        return (
+            f"checkpoint.arms: dcp_async_* stage with torch's DefaultStager; install torch>={needed} or leave them out"
+        )
+    return None
+
+
+def _version(package: str) -> tuple[int, int] | None:
+    """(major, minor) of what is installed here, or None: the machine that plans need not be the one that runs."""
+    try:
+        major, minor = metadata.version(package).split(".")[:2]
+    except metadata.PackageNotFoundError:
+        return None
+    return int(major), int(minor)
+
+
 def _refuse_synthetic(config: Run) -> str | None:
     if config.design.name != "calibrate":
         return "checkpoint.arms: synthetic saves nothing and only calibrates the instrument; use design=calibrate"
@@ -58,6 +110,10 @@ def _refuse_synthetic(config: Run) -> str | None:
 
 
 REFUSALS: dict[str, Callable[[Run], str | None]] = {
+    "dcp_async_thread": _refuse_dcp_async,
+    "dcp_async_process": _refuse_dcp_async,
     "nvrx_async": _refuse_nvrx_async,
+    "nvrx_dcp": _refuse_nvrx_dcp,
+    "nvrx_local": _refuse_nvrx_local,
     "synthetic": _refuse_synthetic,
 }

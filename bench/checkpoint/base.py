@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.checkpoint.page_cache import files_below
+from bench.checkpoint.storage import step_dir
 from bench.record import Recorder, clock
 
 Tree = dict[str, Any]
@@ -87,6 +89,10 @@ class Strategy(ABC):
     def newest(self) -> int | None:
         """Step of the newest complete checkpoint in the directory, or None. Torn ones are never chosen."""
         return None
+
+    def files(self, step: int) -> list[Path]:
+        """The files of a checkpoint that this host sees."""
+        return files_below(step_dir(self.context.directory, step))
 
     def load(self, step: int, like: Tree) -> Tree:
         """The tree saved at `step`, cut for this world size: local tensors on the CPU, or DTensors as those of `like`.

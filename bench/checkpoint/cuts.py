@@ -16,7 +16,7 @@ import torch
 from torch.distributed.tensor import DTensor, Shard
 
 from bench.checkpoint.base import CheckpointError, Tree
-from bench.checkpoint.trees import Path, flatten
+from bench.checkpoint.trees import Path, flatten, map_paths
 
 KEY = "bench_layout"  # top-level name of the layout beside a tree
 _OWN = re.compile(r"rank_(\d+)")
@@ -75,3 +75,24 @@ def part(whole: Any, name: str, layout: Layout, rank: int, world_size: int) -> A
         return whole
     chunks = torch.chunk(whole, world_size, dim)
     return chunks[rank] if rank < len(chunks) else whole.narrow(dim, 0, 0)
+
+
+def own_part(whole: Tree, rank: int, world_size: int) -> Tree:
+    """The tree of one rank, cut out of a whole one: own memory, so that the file need not stay."""
+    layout = Layout.from_json(whole[KEY])
+
+    def cut(path: Path, leaf: Any) -> Any:
+        mine = part(leaf, key(path), layout, rank, world_size)
+        return mine.clone(memory_format=torch.contiguous_format) if isinstance(mine, torch.Tensor) else mine
+
+    tree: Tree = map_paths(cut, _without_others(whole, rank))
+    del tree[KEY]
+    return tree
+
+
+def _without_others(tree: Any, rank: int) -> Any:
+    """Without the entries of other ranks; a dict that held only such ones stays, empty."""
+    if not isinstance(tree, dict):
+        return tree
+    mine = {name: value for name, value in tree.items() if owner((name,)) in (None, rank)}
+    return {name: _without_others(value, rank) for name, value in mine.items()}

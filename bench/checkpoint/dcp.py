@@ -22,20 +22,19 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from bench.checkpoint import cuts, folders, storage
-from bench.checkpoint.base import CheckpointError, Context, Strategy, Tree
-from bench.checkpoint.together import OwnGroup
+from bench.checkpoint.base import CheckpointError, Context, Tree
+from bench.checkpoint.together import Grouped
 from bench.checkpoint.trees import map_leaves
 from bench.record import clock
 
 
-class Dcp(Strategy):
+class Dcp(Grouped):
     """Choice and loading of checkpoints in DCP's format. Constructing one clears what earlier ones left torn."""
 
     reshards = True
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._group = OwnGroup(context.deadline_s)
         try:
             context.directory.mkdir(parents=True, exist_ok=True)
             if context.rank == 0:
@@ -54,7 +53,7 @@ class Dcp(Strategy):
         """The tree with the layout beside it, without which nobody could tell the ranks' parts of it."""
         return {**tree, cuts.KEY: cuts.layout_of(tree, self.context.world_size).to_json()}
 
-    def failure(self, target: folders.Target, reason: str) -> CheckpointError:
+    def _failure(self, target: folders.Target, reason: str) -> CheckpointError:
         """The error of a failed save, put on record by rank 0, which alone counts as this format's writer."""
         if self.context.rank == 0:
             self.context.recorder.instant("failed", arm=self.name, save=target.save, reason=reason)
@@ -75,9 +74,6 @@ class Dcp(Strategy):
             return read_like(folder, like)
         except (OSError, RuntimeError, ValueError, KeyError, EOFError, CheckpointException) as error:
             raise CheckpointError(f"{self.name}: {folder} is not readable: {reasons(error)}") from error
-
-    def close(self) -> None:
-        self._group.close()
 
 
 def reasons(error: BaseException) -> str:

@@ -12,15 +12,17 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module, metadata
+from multiprocessing.managers import SyncManager
 from typing import Any
 
 import torch
 
 from bench.checkpoint.base import CheckpointError
-from bench.checkpoint.processes import ASK_S, death, is_running, stop
+from bench.checkpoint.processes import ASK_S, death, die_with, is_running, stop
 from bench.record import clock
 
 _CORE = "nvidia_resiliency_ext.checkpointing.async_ckpt.core"
+_FILES = "nvidia_resiliency_ext.checkpointing.async_ckpt.filesystem_async"
 _TORCH_CKPT = "nvidia_resiliency_ext.checkpointing.async_ckpt.torch_ckpt"
 
 
@@ -50,8 +52,46 @@ def _known(function: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name in known}
 
 
-def make_request(function: Callable[..., None], arguments: tuple[Any, ...]) -> Any:
-    return import_module(_CORE).AsyncRequest(function, arguments, [])
+def make_request(
+    function: Callable[..., None], arguments: tuple[Any, ...], preload: Callable[[], Any] | None = None
+) -> Any:
+    """`preload`: called by the writer in place of the second argument; the trainer waits until it has returned."""
+    return import_module(_CORE).AsyncRequest(function, arguments, [], preload_fn=preload)
+
+
+def dcp_writer_options(device: str) -> dict[str, Any]:
+    """How FileSystemWriterAsync is to copy CPU tensors; empty where the version cannot, and the caller must copy.
+
+    0.7.0 keeps copies in shared memory from save to save. CUDA tensors go to the writer by handle in both versions.
+    """
+    wanted = {"use_cpu_shm_for_gpu_tensors": True, "use_cached_data_structure": True} if device == "cpu" else {}
+    return _known(import_module(_FILES).FileSystemWriterAsync.__init__, **wanted)
+
+
+def copies_cpu_tensors() -> bool:
+    """Whether FileSystemWriterAsync copies CPU tensors by itself (0.7.0); 0.4.1 writes what they have become since."""
+    parameters = inspect.signature(import_module(_FILES).FileSystemWriterAsync.__init__).parameters
+    return "use_cpu_shm_for_gpu_tensors" in parameters
+
+
+class Results:
+    """The queue through which writers of DCP files give their results back: a process of its own, as in the library.
+
+    The library starts it by itself, but lets it outlive a killed trainer and has no end for it.
+    """
+
+    def __init__(self) -> None:
+        self._manager = SyncManager(ctx=torch.multiprocessing.get_context("spawn"))
+        self._manager.start(initializer=die_with, initargs=(os.getpid(),))
+        vars(import_module(_FILES))["_results_queue"] = self._manager.Queue()
+
+    def end(self) -> None:
+        """Bounded: the process is killed, as it holds nothing that is still wanted."""
+        files = import_module(_FILES)
+        vars(files)["_results_queue"] = None
+        # 0.7.0 remembers what it has sent to a writer, and would send a new one references to nothing.
+        getattr(files.FileSystemWriterAsync, "cleanup_tensor_caches", lambda: None)()
+        stop(self._manager._process, close=False)  # type: ignore[attr-defined]
 
 
 def make_torch_checkpoint(device: str) -> tuple[Any, Any]:
@@ -95,12 +135,34 @@ class WriterWatch:
     def pid(self) -> int | None:
         return None if self.process is None else self.process.pid
 
+    def bound_preload(self) -> None:
+        """Before a request: bound the library's wait for its preload, which a dead writer would make endless."""
+        pending = self.queue._get_async_caller().preload_q
+
+        def join() -> None:
+            end = clock() + self.deadline_s
+            with pending._cond:
+                while not pending._unfinished_tasks._semlock._is_zero():
+                    if not pending._cond.wait(timeout=0.1) and (reason := self._hopeless(end)):
+                        raise CheckpointError(reason)
+
+        pending.join = join
+
+    def _hopeless(self, end: float) -> str | None:
+        process = self.queue.persistent_caller.process
+        if process is not None and (dead := death(process)):
+            return dead
+        return f"the writer did not take the data over within {self.deadline_s} s" if clock() > end else None
+
     @contextmanager
     def handing_over(self) -> Iterator[None]:
         """Around the call that gives the queue its request."""
         self._since = clock()
-        yield
-        self.process = self.queue.persistent_caller.process
+        try:
+            yield
+        finally:  # also after an error: it is to be ended
+            caller = self.queue.persistent_caller
+            self.process = None if caller is None else caller.process
 
     def finished(self) -> bool:
         """True when nothing is in flight. Raises CheckpointError if the writer is dead or past the deadline."""

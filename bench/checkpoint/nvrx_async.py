@@ -14,9 +14,7 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from typing import Any, Protocol
-
-import torch
+from typing import Protocol
 
 from bench.checkpoint import nvrx, staging, storage, trees, writer
 from bench.checkpoint.base import CheckpointError, Context, Tree
@@ -174,7 +172,7 @@ class TorchAsyncApi:
         with phase("stage"):
             # The library copies CUDA tensors but hands on those of the CPU as they are, and the writer then finds in
             # them what the trainer has made of them since.
-            local = trees.map_leaves(_own_cpu_tensor, local)
+            local = trees.map_leaves(trees.own_cpu_tensor, local)
         with phase("enqueue"), self.watch.handing_over(), nvrx.cuda_shim(self._context.device):
             self._t_begin = clock()
             self._checkpoint.async_save(local, str(target.temporary))  # on CUDA: copies to the host, then synchronizes
@@ -190,12 +188,6 @@ class TorchAsyncApi:
 
     def release(self) -> None:
         return None
-
-
-def _own_cpu_tensor(leaf: Any) -> Any:
-    if isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu":
-        return leaf.detach().clone(memory_format=torch.contiguous_format)
-    return leaf
 
 
 APIS: dict[str, Callable[[Context], Api]] = {"queue": QueueApi, "torch_async": TorchAsyncApi}

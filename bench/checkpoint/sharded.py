@@ -62,21 +62,22 @@ def dump_tree(tree: Any, file: BinaryIO) -> None:
     torch.save(tree, file)
 
 
-def read_shard(path: Path) -> Tree:
+def read_shard(path: Path, in_place: bool = False) -> Tree:
     """The tree of one shard, on the CPU. Raises CheckpointError if the file is missing, truncated or no torch file.
 
     Reads the file instead of mapping it: it may shrink or go afterwards, and the whole time of loading is spent here.
-    Changed bytes inside tensors pass unnoticed, as torch.load checks no checksum; comparing digests finds them.
+    `in_place`: maps it after all, for a caller that copies what it needs, a small part. Changed bytes inside tensors
+    pass unnoticed, as torch.load checks no checksum; comparing digests finds them.
     """
     try:
-        return cast(Tree, _load(path))
+        return cast(Tree, _load(path, in_place))
     except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
         raise CheckpointError(f"{path} is not readable: {storage.describe(error)}") from error
 
 
-def _load(path: Path) -> Any:
+def _load(path: Path, in_place: bool) -> Any:
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=in_place)
     except pickle.UnpicklingError:
         # A user's tree may hold more than tensors and plain values; the file is this suite's own, so it may be trusted.
-        return torch.load(path, map_location="cpu", weights_only=False)
+        return torch.load(path, map_location="cpu", weights_only=False, mmap=in_place)

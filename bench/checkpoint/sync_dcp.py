@@ -20,7 +20,7 @@ class SyncDcp(Dcp):
             writer = Writer(target, self.context.recorder)
             dcp.save(self.described(tree), storage_writer=writer, process_group=self._group.get())
         except (CheckpointException, CheckpointError, OSError, RuntimeError, ValueError) as error:
-            raise self.failure(target, reasons(error)) from error
+            raise self._failure(target, reasons(error)) from error
         self._note_phases(t_begin, writer)
 
     def _note_phases(self, t_begin: float, writer: Writer) -> None:

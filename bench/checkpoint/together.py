@@ -13,7 +13,7 @@ from typing import Any
 import torch.distributed as dist
 
 from bench.checkpoint.base import CheckpointError, Context, Strategy
-from bench.record import clock
+from bench.record import Recorder, clock
 
 DEAD, RENEW, FIT = 0, 1, 2  # of a rank's writer at the start of a save; the smallest one counts for all
 
@@ -45,8 +45,19 @@ class OwnGroup:
             dist.destroy_process_group(group)
 
 
-class Together(Strategy):
-    """One write in flight per rank. A variant sets `_in_flight` when it has handed one over."""
+class Grouped(Strategy):
+    """A strategy whose ranks talk to each other in `_group`."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._group = OwnGroup(context.deadline_s)
+
+    def close(self) -> None:
+        self._group.close()
+
+
+class Together(Grouped):
+    """One write in flight per rank. A variant says with `_handed_over` that there is one."""
 
     background = True
 
@@ -81,6 +92,7 @@ class Together(Strategy):
         verdict = self.context.agree_min(DEAD if failed or died else RENEW if self._renew else FIT)
         if verdict != FIT:
             self._end_writer()
+            self._group.forget()
             self._renew = False
         if failed:
             raise failed
@@ -107,10 +119,28 @@ class Together(Strategy):
         """End the writer and return the error that tells why. The next save starts anew, on all ranks."""
         self._in_flight, self._renew = None, True
         self._end_writer()
+        self._group.forget()
         return self._failure(target, reason)
 
     def close(self) -> None:
         self._closed = True
-        self._in_flight = None
         self._end_writer()
+        if self._in_flight is not None:
+            self._group.forget()  # a thread that could not be ended may still be in it
+        self._in_flight = None
         super().close()
+
+
+class Later:
+    """Events of another thread with their true times, kept until the trainer's own writes them: one writer a file."""
+
+    def __init__(self) -> None:
+        self._noted: list[tuple[str, float, dict[str, Any]]] = []
+
+    def instant(self, name: str, t: float | None = None, **attributes: Any) -> None:
+        self._noted.append((name, clock() if t is None else t, attributes))
+
+    def reach(self, recorder: Recorder) -> None:
+        while self._noted:
+            name, t, attributes = self._noted.pop(0)
+            recorder.instant(name, t, **attributes)

@@ -23,6 +23,15 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
     return function(tree)
 
 
+def map_paths(function: Callable[[Path, Any], Any], tree: Any, path: Path = ()) -> Any:
+    """As map_leaves, with the path of every leaf as the first argument."""
+    if isinstance(tree, dict):
+        return {key: map_paths(function, value, (*path, key)) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(map_paths(function, value, (*path, index)) for index, value in enumerate(tree))
+    return function(path, tree)
+
+
 def flatten(tree: Any) -> list[tuple[Path, Any]]:
     """Every leaf with its path, in the tree's own order. An empty container counts as a leaf."""
     return list(_walk((), tree))
@@ -60,6 +69,13 @@ def compact(tree: Any) -> Any:
 
 def _compact_leaf(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor) and leaf.untyped_storage().nbytes() != leaf.nbytes:
+        return leaf.detach().clone(memory_format=torch.contiguous_format)
+    return leaf
+
+
+def own_cpu_tensor(leaf: Any) -> Any:
+    """A copy of a CPU tensor, which the trainer no longer changes; any other leaf as it is."""
+    if isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu":
         return leaf.detach().clone(memory_format=torch.contiguous_format)
     return leaf
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from bench.checkpoint import staging, storage
+from bench.checkpoint import nvrx, staging, storage
+from bench.checkpoint.base import Context
+from bench.checkpoint.processes import die_with, die_with_parent
 from bench.checkpoint.sharded import dump_tree
 from bench.record import Recorder
-
-_PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
 
 @dataclass(frozen=True)
@@ -36,27 +35,63 @@ def write_staged(job: Job, staged: staging.Staged) -> None:
     try:
         die_with(job.trainer_pid)
         tree = staging.rebuild(staged)
-        storage.write_shard(job.target, partial(dump_tree, tree), _recorder(job.events_dir, job.meta))
+        storage.write_shard(job.target, partial(dump_tree, tree), recorder_of(job.events_dir, job.meta))
     except Exception as error:  # noqa: BLE001 - a process boundary
         staging.write_status(staged.block, staging.FAILED, storage.describe(error))
     else:
         staging.write_status(staged.block, staging.DONE)
 
 
+@dataclass(frozen=True)
+class Home:
+    """Where a writer process belongs: the events it writes, and the trainer that it must not outlive."""
+
+    events_dir: str
+    meta: str  # JSON: identity of the slot, for the process's own event file
+    trainer_pid: int
+
+    def instant(self, name: str, t: float | None = None, **attributes: Any) -> None:
+        """Record an event in this process's file."""
+        recorder_of(self.events_dir, self.meta).instant(name, t, **attributes)
+
+
+def home_of(context: Context) -> Home:
+    """Called by the trainer."""
+    return Home(str(context.events_dir), json.dumps(context.meta), os.getpid())
+
+
+def write_dcp(
+    home: Home,
+    device: str,
+    write: Callable[..., None],
+    preload: Callable[[], Any] | None,
+    rank: int,
+    data: Any,
+    results: Any,
+) -> None:
+    """Write this rank's files of a DCP checkpoint with the library's own functions. Never raises, as above.
+
+    `preload`: makes of `data` what is to be written, where the library has not called it already.
+    """
+    try:
+        settle(home)
+        with nvrx.cuda_shim(device):
+            data = data if preload is None else preload()
+        write(rank, data, results)
+    except Exception as error:  # noqa: BLE001 - a process boundary
+        results.put(RuntimeError(storage.describe(error)))
+
+
 @cache
-def _recorder(events_dir: str, meta: str) -> Recorder:
+def settle(home: Home) -> None:
+    """Tie this process, and those that it forks to write files, to their parents' lives, and put its pid on record."""
+    die_with(home.trainer_pid)
+    os.register_at_fork(after_in_child=die_with_parent)
+    recorder_of(home.events_dir, home.meta)
+
+
+@cache
+def recorder_of(events_dir: str, meta: str) -> Recorder:
     """This process's event file: opened by its first save, kept for all later ones."""
     identity: dict[str, Any] = json.loads(meta)
     return Recorder(Path(events_dir), **{**identity, "role": "writer"})
-
-
-@cache
-def die_with(trainer_pid: int) -> None:
-    """Let the kernel kill this process when its trainer dies, also by SIGKILL; else it would live on, output and all.
-
-    The signal is tied to the thread that started this process: the trainer must save from a thread that lives as long
-    as it does. Until its first save a writer is not covered; the node runner reaps such ones.
-    """
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != trainer_pid:  # it died before the line above
-        os._exit(1)

@@ -22,9 +22,14 @@ class Load:
 
 
 def loads(launches: Sequence[LaunchRecord]) -> list[Load]:
-    """All loads that were made to be timed, in the order of launches; those of a restart carry no `cold`."""
+    """All loads that were made to be timed, in the order of launches; those of a restart carry no `cold`.
+
+    Only of launches that went well: a span is on record also where the load failed, and then says nothing.
+    """
     found = []
     for launch in launches:
+        if launch.launch.get("status") != "ok":
+            continue
         spans: dict[tuple[str, bool], dict[int, Event]] = {}
         for worker in launch.workers:
             for span in worker.spans:

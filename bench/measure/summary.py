@@ -10,14 +10,15 @@ from typing import Any, Literal
 
 from bench.measure.arms import Account, arm_figures
 from bench.measure.calibration import calibration_checks
+from bench.measure.crossover import crossover
 from bench.measure.events import LaunchRecord
 from bench.measure.ledger import ledger
 from bench.measure.saves import samples
 from bench.measure.shares import Period, period_of
-from bench.measure.sweep import at_interval, longest_interval, points
+from bench.measure.sweep import Point, at_interval, longest_interval, points
 from bench.measure.validity import Evidence, checks
-from bench.measure.verdicts import verdicts
-from bench.schema import Check, LedgerRow, Sample, Summary
+from bench.measure.verdicts import ASYNC_ARM, verdicts
+from bench.schema import Arm, Check, LedgerRow, Sample, Summary, Verdict
 
 
 def summarise(run: dict[str, Any], launches: list[LaunchRecord]) -> tuple[Summary, list[Sample], list[LedgerRow]]:
@@ -51,7 +52,7 @@ def summarise(run: dict[str, Any], launches: list[LaunchRecord]) -> tuple[Summar
         budget=run["budget"],
         arms=arms,
         ledger=_ledger_totals(rows, {launch.index for launch in launches if launch.kind != "pilot"}),
-        verdicts=verdicts(arms, account.period),
+        verdicts=verdicts(arms, account.period) + _crossovers(arms, sweep),
         probe_bytes_per_s=account.probe_bytes_per_s,
         d2h_bytes_per_s=account.d2h_bytes_per_s,
         sweep=[point.to_json() for point in sweep],
@@ -107,6 +108,16 @@ def _interval_steps(config: dict[str, Any], launches: Sequence[LaunchRecord]) ->
 def _status(results: Iterable[Check]) -> Literal["valid", "warn", "invalid"]:
     levels = {check.level for check in results}
     return "invalid" if "invalid" in levels else "warn" if "warn" in levels else "valid"
+
+
+def _crossovers(arms: Sequence[Arm], sweep: Sequence[Point]) -> list[Verdict]:
+    """In a sweep: of the published arm, else of the first that writes in the background."""
+    background = [arm for arm in arms if arm.durable_s and arm.blocking_s and arm.durable_s.low > arm.blocking_s.high]
+    judged = [arm for arm in arms if arm.name == ASYNC_ARM] or background
+    if not sweep or not judged:
+        return []
+    arm = judged[0]
+    return [crossover(arm.name, [p for p in sweep if p.arm == arm.name], arm.cost_s, arm.durable_s)]
 
 
 def _calibration(config: dict[str, Any], found: Sequence[Sample]) -> list[Check]:

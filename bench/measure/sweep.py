@@ -45,11 +45,11 @@ def _steps(launch: LaunchRecord) -> set[int]:
     return {segment["interval"] for segment in launch.launch["segments"]}
 
 
-def points(samples: Sequence[Sample], arms: Sequence[str]) -> list[Point]:
-    """Every arm at every interval, by arm and interval; empty unless there are two intervals or more."""
+def points(samples: Sequence[Sample], arms: Sequence[str], least: int = 2) -> list[Point]:
+    """Every arm at every interval, by arm and interval; empty unless there are `least` intervals or more."""
     measured = [sample for sample in samples if sample.measured and sample.period_s and sample.cost_s is not None]
     intervals = sorted({s.interval_steps for s in measured if s.interval_steps is not None})
-    if len(intervals) < 2:
+    if len(intervals) < max(least, 1):
         return []
     found = []
     for arm in arms:

@@ -14,6 +14,7 @@ from bench.schema import Arm, Figure, Verdict
 
 Outcome = Literal["holds", "does_not_hold", "not_decided", "not_measured"]
 
+SYNC_ARM, ASYNC_ARM = "sync_local", "nvrx_async"  # the strategies that the claims are about
 SYNC_SHARE = 0.40
 ASYNC_EFFICIENCY = 0.99
 _SYNC_PUBLISHED = "up to 40 % of the run"
@@ -29,7 +30,7 @@ _WORDS: dict[Outcome, str] = {
 def verdicts(arms: Sequence[Arm], period: Period) -> list[Verdict]:
     """The verdicts on what this result can speak about, at `period`."""
     by_name = {arm.name: arm for arm in arms}
-    return [sync_share_40(by_name.get("sync_local"), period), async_efficiency_99(by_name.get("nvrx_async"), period)]
+    return [sync_share_40(by_name.get(SYNC_ARM), period), async_efficiency_99(by_name.get(ASYNC_ARM), period)]
 
 
 def sync_share_40(arm: Arm | None, period: Period) -> Verdict:
@@ -52,7 +53,7 @@ def async_efficiency_99(arm: Arm | None, period: Period) -> Verdict:
     efficiency = _complement(arm.stall_share if arm else None)
     outcome = _outcome(efficiency, ASYNC_EFFICIENCY)
     if arm is None or efficiency is None:
-        text = _not_measured("nvrx_async", arm)
+        text = _not_measured(ASYNC_ARM, arm)
         return Verdict("async_efficiency_99", _ASYNC_PUBLISHED, None, outcome, text)
     measured = _percent(efficiency, 2)
     text = (

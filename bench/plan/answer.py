@@ -16,7 +16,7 @@ from bench.errors import BadInput
 from bench.plan import formulas
 from bench.plan.config import LAYERS, Plan
 from bench.plan.formulas import DAY_S, Estimate
-from bench.plan.inputs import Input, Inputs, gather
+from bench.plan.inputs import Inputs, gather
 from bench.plan.results import Result
 from bench.plan.savings import DEPLOYED, OPTIONS, TODAY, Option, Saving, goodput, saving, setup_of
 from bench.plan.sensitivity import Bar, draws, interval, tornado
@@ -25,6 +25,7 @@ from bench.plan.simulate import PARTS, Simulated, simulate
 from bench.plan.sizes import SizeRow, size_rows
 
 PLAN_VERSION = 1
+PRICE = "_overhead_share"  # how the names of the layers' fault-free prices end
 LONGEST_PERIOD_MTBF = 20.0  # P + L + R beyond so many MTBF: hardly an interval is ever completed
 
 
@@ -76,7 +77,7 @@ class Answer:
     at_best: list[AtPeriod]
     best: list[Best]
     savings: list[Saving]
-    decision: str  # the option that saves most
+    decision: str  # the option that is expected to save most over the inputs' ranges
     bars: list[Bar]
     sizes: list[SizeRow]
     cost: dict[str, float | None]
@@ -105,8 +106,9 @@ def answer(plan: Plan, results: Sequence[Result] = ()) -> Answer:
         planned.job_model(period_s), values["job.days"] * DAY_S, plan.simulation.replicates, plan.simulation.seed
     )
     drawn = _over_draws(inputs, period_s)
-    savings = [saving(name, values, background, period_s, drawn[name]) for name in OPTIONS]
-    decision = max(savings, key=lambda each: each.share).name
+    dear = values | {name: inputs.by_name[name].high or values[name] for name in values if name.endswith(PRICE)}
+    savings = [saving(name, values, dear, background, period_s, drawn[name]) for name in OPTIONS]
+    decision = max(savings, key=lambda each: each.expected).name
     kinds = [(plan.strategy, strategy), (plan.baseline, baseline)]
     best = [_best(name, setup) for name, setup in kinds]
     label = label_of(inputs)
@@ -120,7 +122,7 @@ def answer(plan: Plan, results: Sequence[Result] = ()) -> Answer:
         closed=closed,
         simulated=simulated,
         simulated_share=planned.kept_share,
-        goodput_range=drawn["planned"],
+        goodput_range=interval(drawn["planned"]),
         at_period=[_at_period(name, setup, period_s) for name, setup in kinds],
         at_best=[_at_period(name, setup, own.period_s) for (name, setup), own in zip(kinds, best, strict=True)],
         best=best,
@@ -212,8 +214,8 @@ def _best(name: str, setup: SetUp) -> Best:
     return Best(name, setup.best_period_s(), *setup.flat_region_s())
 
 
-def _over_draws(inputs: Inputs, period_s: float) -> dict[str, tuple[float, float]]:
-    """95 % of draws of the inputs: the planned goodput, and what each option saves."""
+def _over_draws(inputs: Inputs, period_s: float) -> dict[str, list[float]]:
+    """In each draw of the inputs: the planned goodput, and what each option saves."""
     found: dict[str, list[float]] = {name: [] for name in ("planned", *OPTIONS)}
     for values in draws(inputs, inputs.plan.simulation.seed):
         today = goodput(values, inputs.background, TODAY, period_s)
@@ -221,7 +223,7 @@ def _over_draws(inputs: Inputs, period_s: float) -> dict[str, tuple[float, float
         found["planned"].append(goodput(own, inputs.background, planned_option(inputs.plan), period_s))
         for name, option in OPTIONS.items():
             found[name].append(goodput(values, inputs.background, option, period_s) - today)
-    return {name: interval(values) for name, values in found.items()}
+    return found
 
 
 def _part(name: str, shares: Any) -> Part:
@@ -276,9 +278,5 @@ def to_json(found: Answer) -> dict[str, Any]:
         "sensitivity": [asdict(bar) | {"swing": bar.swing} for bar in found.bars],
         "sizes": [asdict(row) for row in found.sizes],
         "cost": found.cost,
-        "inputs": [_input_json(each) for each in found.inputs.by_name.values()],
+        "inputs": [asdict(each) for each in found.inputs.by_name.values()],
     }
-
-
-def _input_json(each: Input) -> dict[str, Any]:
-    return asdict(each)

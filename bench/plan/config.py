@@ -6,7 +6,7 @@ remedy.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
@@ -109,6 +109,8 @@ class Failures:
             "failures.weibull_shape",
             f"must lie between 0.2 and 5 (clusters: 0.7 to 1), got {self.weibull_shape}",
         )
+        good = len(self.rate_range) in (0, 2) and all(rate > 0 for rate in self.rate_range)
+        _require(good, "failures.rate_range", f"needs two rates greater than 0, or none, got {self.rate_range}")
         _require(
             all(gap > 0 for gap in self.gaps), "failures.gaps", "are times between failures and must be greater than 0"
         )
@@ -207,15 +209,3 @@ class Plan:
     @property
     def gpus(self) -> int:
         return self.cluster.nodes * self.cluster.gpus_per_node
-
-
-def plan_keys() -> list[str]:
-    """Every key that the command line takes, for suggestions."""
-    keys = []
-    for entry in fields(Plan):
-        keys.append(entry.name)
-        record = {"save": Save, "recovery": Recovery, "failures": Failures, "cluster": Cluster, "job": Job}
-        record |= {"model": Model, "storage": Storage, "simulation": Simulation}
-        if entry.name in record:
-            keys += [f"{entry.name}.{each.name}" for each in fields(record[entry.name])]
-    return keys

@@ -5,15 +5,26 @@ A layer's fault-free price counts against it. Months have 730 hours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, inf, log
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from bench.plan.formulas import MONTH_HOURS
+import numpy as np
+
+from bench.plan.formulas import DAY_S, MONTH_HOURS
 from bench.plan.setup import Background, SaveKind, SetUp, Values, build
 
-LEAST_RATE, HIGHEST_RATE = 1e-3, 1e3  # per 1,000 node-days: far outside what clusters show
+LEAST_RATE = 1e-3  # per 1,000 node-days: a thousandth of what clusters show
+
+
+@dataclass(frozen=True)
+class Breakeven:
+    """From which, or up to which, failure rate an option saves GPU time; without a rate: at any rate, or at none."""
+
+    pays: Literal["from", "up to", "at any rate", "at no rate"]
+    rate: float | None = None  # failures per 1,000 node-days
+    nodes: float | None = None  # the same in nodes, at the stated rate and with times that stay as they are
 
 
 class Option(NamedTuple):
@@ -43,22 +54,24 @@ DEPLOYED: dict[str, frozenset[str]] = {
 
 @dataclass(frozen=True)
 class Saving:
-    """What one option saves at the user's period: share of GPU time, `low` to `high` over the inputs' uncertainty."""
+    """What one option saves at the user's period, as shares of all GPU time.
+
+    `share` is with the inputs as listed; `expected`, `low` and `high` are mean and middle 95 % over their ranges.
+    """
 
     name: str
     share: float
+    expected: float
     low: float
     high: float
-    gpus: float  # that would have to be added for the same useful time
+    gpus: float  # that would have to be added for the same useful time; today's GPUs being as useful as they are
     gpus_low: float
     gpus_high: float
     gpu_hours_a_month: float
     money_a_month: float
-    # The failure rate (per 1,000 node-days) and the nodes at the stated rate from which it pays; None: see `pays`.
-    breakeven_rate: float | None
-    breakeven_nodes: float | None
-    breakeven_overhead_share: float  # it pays while it costs less than this share of GPU time without a fault, in all
-    pays: str  # "from the break-even on" | "up to the break-even" | "at any rate" | "at no rate"
+    pays: Breakeven  # with the prices of the layers as listed
+    pays_if_dear: Breakeven | None  # with those prices at the upper ends of their ranges; None: they have no ranges
+    breakeven_overhead_share: float  # a fault-free price (share of GPU time, in all) from which on it saves nothing
 
 
 def setup_of(values: Values, background: Background, option: Option) -> SetUp:
@@ -74,49 +87,65 @@ def goodput(values: Values, background: Background, option: Option, period_s: fl
     return setup_of(values, background, option).goodput(period_s)
 
 
-def saving(name: str, values: Values, background: Background, period_s: float, interval: tuple[float, float]) -> Saving:
-    option = OPTIONS[name]
-    share = saved_share(values, background, option, period_s)
-    gpus = values["cluster.nodes"] * values["cluster.gpus_per_node"]
-    gpu_hours = share * gpus * MONTH_HOURS
-    rate, pays = _breakeven_rate(values, background, option, period_s)
-    free = {key: 0.0 if key.endswith("_overhead_share") else value for key, value in values.items()}
-    without_price = goodput(free, background, option, period_s)
+def saving(
+    name: str, values: Values, dear: Values, background: Background, period_s: float, drawn: Sequence[float]
+) -> Saving:
+    """One option held against today. `drawn`: its saving in each draw of the inputs; `dear`: see `pays_if_dear`."""
+    option, gpus = OPTIONS[name], values["cluster.nodes"] * values["cluster.gpus_per_node"]
     today = goodput(values, background, TODAY, period_s)
+    share = goodput(values, background, option, period_s) - today
+    low, high = (float(bound) for bound in np.quantile(drawn, [0.025, 0.975]))
+    gpu_hours = share * gpus * MONTH_HOURS
+    per_share = gpus / today if today > 0 else inf
     return Saving(
-        name,
-        share,
-        *interval,
-        *(part / today * gpus if today > 0 else inf for part in (share, *interval)),
-        gpu_hours,
-        gpu_hours * values["cluster.price_per_gpu_hour"],
-        rate,
-        None if rate is None else rate / values["failures.per_1000_node_days"] * values["cluster.nodes"],
-        1 - today / without_price if without_price > 0 else 0.0,
-        pays,
+        name=name,
+        share=share,
+        expected=sum(drawn) / len(drawn),
+        low=low,
+        high=high,
+        gpus=share * per_share,
+        gpus_low=low * per_share,
+        gpus_high=high * per_share,
+        gpu_hours_a_month=gpu_hours,
+        money_a_month=gpu_hours * values["cluster.price_per_gpu_hour"],
+        pays=breakeven(values, background, option, period_s),
+        pays_if_dear=breakeven(dear, background, option, period_s) if _priced(option, values, dear) else None,
+        breakeven_overhead_share=_breakeven_overhead(values, background, option, period_s),
     )
 
 
-def _breakeven_rate(
-    values: Values, background: Background, option: Option, period_s: float
-) -> tuple[float | None, str]:
-    """Where the saving changes its sign between two extreme failure rates, by bisection; the times stay as they are."""
+def _breakeven_overhead(values: Values, background: Background, option: Option, period_s: float) -> float:
+    free = {key: 0.0 if key.endswith("_overhead_share") else value for key, value in values.items()}
+    without_price = goodput(free, background, option, period_s)
+    return 1 - goodput(values, background, TODAY, period_s) / without_price if without_price > 0 else 0.0
+
+
+def _priced(option: Option, values: Values, dear: Values) -> bool:
+    names = [f"recovery.{layer}_overhead_share" for layer in option.layers]
+    return any(dear[name] > values[name] for name in names)
+
+
+def breakeven(values: Values, background: Background, option: Option, period_s: float) -> Breakeven:
+    """Where the saving changes its sign between two failure rates far apart, by bisection in logs."""
 
     def gains(rate: float) -> bool:
         changed = {**values, "failures.per_1000_node_days": rate}
         return saved_share(changed, background, option, period_s) > 0
 
-    rare, frequent = gains(LEAST_RATE), gains(_highest_rate(values))
+    highest = _highest_rate(values, period_s)
+    rare, frequent = gains(LEAST_RATE), gains(highest)
     if rare == frequent:
-        return None, "at any rate" if rare else "at no rate"
-    a, b = log(LEAST_RATE), log(_highest_rate(values))
+        return Breakeven("at any rate" if rare else "at no rate")
+    a, b = log(LEAST_RATE), log(highest)
     for _ in range(50):
         middle = (a + b) / 2
         a, b = (middle, b) if gains(exp(middle)) == rare else (a, middle)
-    return exp((a + b) / 2), "from the break-even on" if frequent else "up to the break-even"
+    rate = exp((a + b) / 2)
+    nodes = rate / values["failures.per_1000_node_days"] * values["cluster.nodes"]
+    return Breakeven("from" if frequent else "up to", rate, nodes)
 
 
-def _highest_rate(values: Mapping[str, float]) -> float:
-    """At most a failure a minute: beyond, nothing is ever finished and there is nothing to compare."""
-    a_minute = 1000 * 1440 / values["cluster.nodes"]
-    return min(HIGHEST_RATE, a_minute)
+def _highest_rate(values: Values, period_s: float) -> float:
+    """One failure a period: beyond, hardly a save is completed and there is nothing left to compare."""
+    stated = values["failures.per_1000_node_days"]
+    return max(1000 * DAY_S / (values["cluster.nodes"] * period_s), 2 * stated)

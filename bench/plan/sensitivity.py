@@ -9,7 +9,8 @@ from math import exp, log
 import numpy as np
 
 from bench.plan.formulas import DAY_S
-from bench.plan.inputs import Input, Inputs
+from bench.plan.inputs import Inputs
+from bench.plan.label import Input
 from bench.plan.savings import TODAY, Option, saved_share, setup_of
 from bench.plan.simulate import simulate
 

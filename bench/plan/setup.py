@@ -56,9 +56,8 @@ def save_times(values: Values, kind: SaveKind) -> SaveTimes:
     measured, an asynchronous save blocks for the staging of each GPU's bytes and is durable when the store has them.
     The synchronous baseline blocks for the whole write, and so does the baseline of a save that was described by hand.
     """
-    stated = [values.get(f"{kind}.{name}") for name in ("blocking_s", "cost_s", "durable_s")]
-    blocking_s, cost_s, durable_s = stated
-    if kind == "baseline" and blocking_s is None:
+    blocking_s, cost_s, durable_s = (values.get(f"{kind}.{name}") for name in ("blocking_s", "cost_s", "durable_s"))
+    if kind == "baseline" and blocking_s is None and cost_s is None:
         whole_s = save_times(values, "save").durable_s
         return SaveTimes(whole_s, whole_s, whole_s)
     if blocking_s is None and cost_s is not None and durable_s is None:
@@ -162,7 +161,8 @@ class SetUp:
     @property
     def recoveries(self) -> list[tuple[float, float]]:
         """(share, seconds) as the closed forms take them: failed attempts and waits for a repair included."""
-        return [pair for each in self.classes for pair in self._recoveries_of(each)]
+        pairs = [pair for each in self.classes for pair in self._recoveries_of(each)]
+        return [(share, seconds) for share, seconds in pairs if share > 0]
 
     def _recoveries_of(self, each: FailureClass) -> list[tuple[float, float]]:
         wait_s = self.repair_s if each.needs_node and self.spares == 0 else 0.0

@@ -34,14 +34,14 @@ class Gaps:
     trace: tuple[float, ...] = ()
 
     def draw(self, rng: np.random.Generator, mtbf_s: float, size: tuple[int, int]) -> Floats:
+        drawn: Floats
         if self.trace:
-            values = np.asarray(self.trace, dtype=np.float64)
-            picked: Floats = rng.choice(values, size=size)
-            return picked * (mtbf_s / values.mean())
-        if self.shape == 1.0:
-            return rng.exponential(mtbf_s, size=size)
-        drawn: Floats = rng.weibull(self.shape, size=size)
-        return drawn * (mtbf_s / gamma(1 + 1 / self.shape))
+            drawn = rng.choice(np.asarray(self.trace) / np.mean(self.trace), size=size)
+        elif self.shape == 1.0:
+            drawn = rng.standard_exponential(size)
+        else:
+            drawn = rng.weibull(self.shape, size) / gamma(1 + 1 / self.shape)
+        return drawn * mtbf_s
 
 
 @dataclass(frozen=True)

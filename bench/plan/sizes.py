@@ -11,7 +11,7 @@ from math import ceil
 
 from bench.plan.inputs import Inputs
 from bench.plan.savings import OPTIONS, TODAY, TOGETHER, Option, setup_of
-from bench.plan.setup import Background, Values, mtbf_s
+from bench.plan.setup import Background, Values, mtbf_s, write_s
 
 SIZES = (16, 64, 256, 512, 1024, 4096, 16384, 32768, 100_000)  # GPUs
 
@@ -66,26 +66,42 @@ def _best(values: Values, background: Background, option: Option) -> tuple[float
 
 
 def _at_size(inputs: Inputs, nodes: int, perfect: bool) -> dict[str, float]:
-    """The values at another number of nodes: perfect scaling of saves and recoveries, or the worse of none and that."""
+    """The values at another number of nodes, at the better or at the worse end of what scaling may do to them."""
     values = inputs.values
     for each in inputs.by_name.values():
         if each.kind == "extrapolated" and not each.derived and each.low is not None and each.high is not None:
             values[each.name] = each.low if perfect else each.high
     growth = nodes / inputs.plan.cluster.nodes
+    stated_store = inputs.plan.storage.write_bytes_per_s is not None
     for name in values:
-        values[name] *= _factor(name, growth, perfect)
+        ends = _factors(name, growth, stated_store)
+        values[name] *= min(ends) if perfect != name.startswith("storage.") else max(ends)  # more bandwidth is better
     values["cluster.nodes"] = nodes
+    if stated_store and inputs.results:
+        _not_faster_than_the_store(values)
     return values
 
 
-def _factor(name: str, growth: float, perfect: bool) -> float:
-    """Saves: seconds in inverse proportion to the nodes, or the same. Recovery: the same, or in proportion."""
-    bounds = (1.0, 1.0)
+def _factors(name: str, growth: float, stated_store: bool) -> tuple[float, float]:
+    """What perfect scaling and no scaling multiply a value by, for `growth` times as many nodes.
+
+    Seconds of a save: in inverse proportion to the nodes, or the same. Of a recovery: the same, or in proportion.
+    Bandwidths are those from which seconds are derived, with the same bounds: the store's in proportion or the same (a
+    stated one grows no further, and fewer nodes may not fill it), a GPU's the same or in inverse proportion.
+    """
     if name.startswith(("save.", "baseline.")) and name.endswith("_s"):
-        bounds = (1 / growth, 1.0)
-    elif name == "storage.write_bytes_per_s":
-        bounds = (1 / growth, 1.0)  # of the seconds that follow from it
-    elif name.startswith("recovery.") and name.endswith("_s"):
-        bounds = (1.0, growth)
-    factor = min(bounds) if perfect else max(bounds)
-    return 1 / factor if name == "storage.write_bytes_per_s" else factor
+        return 1 / growth, 1.0
+    if name.startswith("recovery.") and name.endswith("_s"):
+        return 1.0, growth
+    if name == "storage.write_bytes_per_s":
+        return (min(growth, 1.0), 1.0) if stated_store else (growth, 1.0)
+    if name == "storage.staging_bytes_per_s_per_gpu":
+        return 1.0, 1 / growth
+    return 1.0, 1.0
+
+
+def _not_faster_than_the_store(values: dict[str, float]) -> None:
+    least_s = write_s(values)
+    for name in ("save.durable_s", "baseline.cost_s", "baseline.durable_s"):
+        if name in values:
+            values[name] = max(values[name], least_s)

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bench.plan.answer import Answer, AtPeriod
-from bench.plan.inputs import Input
-from bench.plan.savings import Saving
-from bench.report.words import MISSING, digits, duration, percent, seconds, size
+from bench.plan.answer import Answer
+from bench.report.planning_words import (
+    breakeven,
+    doubt,
+    honest_lines,
+    long,
+    notes,
+    number,
+    paragraph,
+    price_limits,
+    quantity,
+    range_of,
+    span,
+)
+from bench.report.words import digits, percent, seconds
 
 PLAIN_WIDTH = 120  # of output that goes to a file or a pipe
 BAR_WIDTH = 24
@@ -71,7 +82,8 @@ class Planning:
         closed, simulated = found.closed, found.simulated
         error = simulated.standard_error * found.simulated_share
         self.say(
-            f"  goodput at your period: {percent(closed.value)} by {closed.formula}{doubt(closed.in_range, closed.valid_for)}, "
+            f"  goodput at your period: {percent(closed.value)} by {closed.formula}"
+            f"{doubt(closed.in_range, closed.valid_for)}, "
             f"{percent(simulated.goodput * found.simulated_share)} +- {error * 100:.2f} simulated; "
             f"over the inputs' ranges {percent(found.goodput_range[0])} to {percent(found.goodput_range[1])}"
         )
@@ -82,10 +94,10 @@ class Planning:
     def inputs(self, found: Answer) -> None:
         self.title("Inputs")
         rows = [
-            (each.name, quantity(each.value, each.unit), _range(each), each.kind, each.source)
+            (each.name, quantity(each.value, each.unit), range_of(each), each.kind, each.source)
             for each in found.inputs.by_name.values()
         ]
-        self._table(("input", "value", "range", "kind", "source"), rows, wrap="source")
+        self._table(("input", "value", "range", "kind", "source"), rows)
 
     def periods(self, found: Answer) -> None:
         self.title("Best period", found.label)
@@ -129,14 +141,17 @@ class Planning:
         rows = [
             (
                 each.name,
-                f"{percent(each.share)} [{each.low * 100:.2f}, {each.high * 100:.2f}]",
+                f"{each.share * 100:.2f} %",
+                f"{each.expected * 100:.2f} [{each.low * 100:.2f}, {each.high * 100:.2f}] %",
                 digits(each.gpu_hours_a_month),
                 digits(each.money_a_month),
                 breakeven(each),
             )
             for each in found.savings
         ]
-        self._table(("layer", "saves of all GPU time", "GPU-h a month", "money a month", "pays"), rows, wrap="pays")
+        heads = ("layer", "saves", "over the inputs' ranges", "GPU-h a month", "money a month", "pays")
+        self._table(heads, rows)
+        self.say(f"  {price_limits(found)}", "dim")
 
     def sensitivity(self, found: Answer) -> None:
         self.title(f"What decides the saving of {found.decision}", found.label)
@@ -148,7 +163,7 @@ class Planning:
                 bar.name,
                 bar.kind,
                 f"{quantity(bar.low, units.get(bar.name, ''))} to {quantity(bar.high, units.get(bar.name, ''))}",
-                f"{percent(bar.at_low)} to {percent(bar.at_high)}",
+                f"{bar.at_low * 100:.3f} to {bar.at_high * 100:.3f} %",
                 "#" * max(round(BAR_WIDTH * bar.swing / widest), 1),
             )
             for bar in bars
@@ -176,124 +191,14 @@ class Planning:
         useful = cost["per_useful_gpu_hour"]
         self.say(
             f"  {number(cost['idle_per_day'])} a day for GPU time that is not useful; "
-            f"{MISSING if useful is None else digits(useful)} for a useful GPU-hour at {number(cost['price_per_gpu_hour'])}; "
+            f"{number(useful)} for a useful GPU-hour at {number(cost['price_per_gpu_hour'])}; "
             f"{number(cost['per_failure'])} for each failure"
         )
 
-    def _table(self, heads: Sequence[str], rows: Iterable[Sequence[str]], wrap: str = "") -> None:
+    def _table(self, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
         for head in heads:
-            table.add_column(head, no_wrap=head != wrap, overflow="fold")
+            table.add_column(head, overflow="fold")
         for row in rows:
             table.add_row(*row)
         self.console.print(table)
-
-
-# --- sentences
-def notes(found: Answer) -> list[str]:
-    """What a reader must know before any figure."""
-    results = found.inputs.results
-    if not results:
-        return [
-            "Nothing here was measured: every input is an assumption or was stated. Give run=RESULT of `bench run`."
-        ]
-    texts = [f"from {each.name}" for each in results]
-    if any(each.summary["rehearsal"] for each in results):
-        texts.append("A REHEARSAL on emulated nodes stands behind this: no cluster's figures.")
-    if not all(each.on_gpus for each in results):
-        texts.append("Saves were not measured on GPUs of this cluster: all of them count as extrapolated.")
-    return texts
-
-
-def honest_lines(found: Answer) -> list[str]:
-    """The cost at the user's period, and each kind of save at its own best one."""
-    period_s = found.inputs.period_s
-    at = "; ".join(_at_period(each) for each in found.at_period)
-    best = "; ".join(
-        f"{each.save} every {long(each.period_s)}: {percent(each.checkpoint_share)}, goodput {percent(each.goodput)}"
-        for each in found.at_best
-    )
-    return [
-        f"At your period of {long(period_s)} checkpoints cost, of GPU time: {at}.",
-        f"Each at its own best period: {best}. A large share at one period is a choice of that period.",
-    ]
-
-
-def _at_period(each: AtPeriod) -> str:
-    if each.checkpoint_share is None:
-        return f"{each.save} cannot keep it, a save takes longer"
-    waits = f" (waits for its writes: every {long(each.period_s)})" if each.waits_for_writes else ""
-    return f"{each.save} {percent(each.checkpoint_share)}{waits}, goodput {percent(each.goodput)}"
-
-
-def paragraph(found: Answer) -> str:
-    """Buy GPUs or deploy a layer: for a planning review."""
-    best = found.saving(found.decision)
-    gpus = found.inputs.plan.gpus
-    decided = f" The answer is decided by {found.bars[0].name} ({found.bars[0].kind})" if found.bars else ""
-    if decided and min(found.bars[0].at_low, found.bars[0].at_high) <= 0 < best.share:
-        decided += ", which alone can reverse it"
-    if best.share <= 0:
-        return (
-            f"On {gpus} GPUs none of the layers saves GPU time at this period (best: {best.name}, {percent(best.share)}; "
-            f"range {percent(best.low)} to {percent(best.high)}).{decided}."
-        )
-    return (
-        f"Buy {count(best.gpus)} GPUs, or save {percent(best.share)} of {gpus} GPUs by {best.name}: the same useful time. "
-        f"Range {percent(best.low)} to {percent(best.high)}, or {count(best.gpus_low)} to {count(best.gpus_high)} GPUs. "
-        f"That is {digits(best.gpu_hours_a_month)} GPU-hours and {digits(best.money_a_month)} in money a month, at "
-        f"{number(found.cost['price_per_gpu_hour'])} a GPU-hour.{decided}. "
-        f"Figures are {found.label}; the failure rate is assumed, as no short test can measure one."
-    )
-
-
-def breakeven(each: Saving) -> str:
-    if each.breakeven_rate is None or each.breakeven_nodes is None:
-        text = each.pays
-    else:
-        way = "from" if each.pays.startswith("from") else "up to"
-        text = f"{way} {digits(each.breakeven_rate)} per 1,000 node-days, or {digits(each.breakeven_nodes)} nodes"
-    if each.breakeven_overhead_share <= 0:
-        return text
-    return f"{text}; while its fault-free price is below {each.breakeven_overhead_share * 100:.3f} %"
-
-
-def doubt(in_range: bool, valid_for: str) -> str:
-    return "" if in_range else f" (valid only for {valid_for})"
-
-
-# --- quantities
-def quantity(value: float, unit: str) -> str:
-    """A value in its unit's own words."""
-    words: dict[str, Callable[[float], str]] = {
-        "s": long,
-        "share": lambda v: f"{v * 100:.3g} %",
-        "B/s": lambda v: f"{size(v)}/s",
-        "B": size,
-        "parameters": lambda v: f"{digits(v / 1e9)}e9",
-    }
-    return words[unit](value) if unit in words else f"{value:g}"
-
-
-def long(value: float) -> str:
-    """Seconds up to two minutes, then coarser."""
-    return seconds(value) if value < 120 else duration(value)
-
-
-def number(value: float | None) -> str:
-    return MISSING if value is None else digits(value)
-
-
-def count(value: float) -> str:
-    """GPUs: whole ones from 10 on."""
-    return f"{value:.0f}" if abs(value) >= 10 else f"{value:.1f}"
-
-
-def span(low: float, high: float, form: Callable[[float], str]) -> str:
-    return form(low) if low == high else f"{form(low)} to {form(high)}"
-
-
-def _range(each: Input) -> str:
-    if each.low is None or each.high is None:
-        return ""
-    return f"{quantity(each.low, each.unit)} to {quantity(each.high, each.unit)}"

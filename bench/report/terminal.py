@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from bench.design import Launch
 from bench.predict import Prediction
 from bench.progress import Progress
 from bench.report.words import INTERVAL_NAMES, MISSING, digits, duration, percent, seconds, size, span, with_interval
-from bench.schema import Arm, Figure, Summary
+from bench.schema import Arm, Figure, Summary, Verdict
 
 LINE_EVERY_S = 15.0  # progress lines where there is no terminal to redraw
 MARK = {
@@ -64,9 +64,24 @@ ROWS: tuple[tuple[str, Callable[[Arm], str]], ...] = (
     ("40 % below P =", lambda arm: seconds(arm.period_at_40_s)),
     ("written", lambda arm: size(arm.written_bytes)),
     ("write speed", _write_speed),
+    ("limited by", lambda arm: arm.limited_by or MISSING),
     ("content verified", lambda arm: VERIFIED[arm.content_verified]),
     ("saves measured", lambda arm: f"{arm.cycles} in {arm.launches} launches"),
 )
+
+
+def figure_tables(columns: Sequence[tuple[str, Arm]], width: int) -> Iterator[Table]:
+    """One column an arm (or a size), one line a figure: it stays readable at 80 columns and with many arms."""
+    fitting = max((width - LABEL_WIDTH) // ARM_WIDTH, 1)
+    for first in range(0, len(columns), fitting):
+        shown = columns[first : first + fitting]
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        table.add_column("", justify="left", no_wrap=True)
+        for title, _ in shown:
+            table.add_column(title, justify="left", no_wrap=True)
+        for label, cell in ROWS:
+            table.add_row(label, *(cell(arm) for _, arm in shown))
+        yield table
 
 
 class Terminal:
@@ -172,30 +187,44 @@ class Terminal:
     def result(self, summary: Summary, folder: Path) -> None:
         self._still()
         self.say()
-        if summary.rehearsal:
-            self.say("REHEARSAL on emulated nodes: these are not figures of a cluster.", "bold yellow")
+        for stamp in summary.stamps:
+            self.say(stamp, "bold yellow")
         self._arms(summary)
-        self._verdicts(summary)
+        self._sweep(summary)
+        self.verdicts(summary.verdicts)
         self._checks(summary)
         self.say(f"\nresult: {folder}")
 
     def _arms(self, summary: Summary) -> None:
-        """One column an arm, one line a figure: it stays readable at 80 columns and with many arms."""
         if not any(arm.blocking_s for arm in summary.arms):
             self.say("no save was measured", "yellow")
             return
         self.say("What a checkpoint costs", "bold")
-        fitting = max((self.console.width - LABEL_WIDTH) // ARM_WIDTH, 1)
-        for first in range(0, len(summary.arms), fitting):
-            arms = summary.arms[first : first + fitting]
-            table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-            table.add_column("", justify="left", no_wrap=True)
-            for arm in arms:
-                table.add_column(f"{arm.name}{' (saturated)' if arm.saturated else ''}", justify="left", no_wrap=True)
-            for title, cell in ROWS:
-                table.add_row(title, *(cell(arm) for arm in arms))
+        columns = [(f"{arm.name}{' (saturated)' if arm.saturated else ''}", arm) for arm in summary.arms]
+        for table in figure_tables(columns, self.console.width):
             self.console.print(table)
         self.say(self._legend(summary), "dim")
+
+    def _sweep(self, summary: Summary) -> None:
+        """The share at every measured interval beside what the longest one predicts."""
+        if not summary.sweep:
+            return
+        self.say("\nThe share at several periods", "bold")
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for title in ("arm", "steps", "period", "share measured", "predicted", ""):
+            table.add_column(title, justify="left", no_wrap=True)
+        for point in summary.sweep:
+            measured, predicted = point["share"], point["predicted_share"]
+            words = {True: "agrees", False: "DIFFERS", None: ""}[point["agree"]]
+            table.add_row(
+                point["arm"],
+                str(point["interval_steps"]),
+                seconds(point["period_s"]),
+                MISSING if measured is None else with_interval(Figure(**measured), percent),
+                MISSING if predicted is None else with_interval(Figure(**predicted), percent),
+                words + " (saturated)" * point["saturated"],
+            )
+        self.console.print(table)
 
     def _legend(self, summary: Summary) -> str:
         periods = sorted(arm.period_s for arm in summary.arms if arm.period_s is not None)
@@ -212,9 +241,9 @@ class Terminal:
             parts.append(f"storage probe {size(summary.probe_bytes_per_s.median)}/s")
         return "; ".join([*parts, "definitions: METHOD.md"])
 
-    def _verdicts(self, summary: Summary) -> None:
+    def verdicts(self, verdicts: Sequence[Verdict]) -> None:
         self.say("\nVerdicts", "bold")
-        for verdict in summary.verdicts:
+        for verdict in verdicts:
             line = Text("  ")
             line.append(f"{verdict.claim}: {MARK[verdict.outcome]}. ", STYLE[verdict.outcome])
             line.append(verdict.text)

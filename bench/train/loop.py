@@ -116,7 +116,7 @@ class Trainer:
             share = self._evict(arm, newest) if cold else None
             self.barrier()
             with self.instrument.span("load", arm=arm, cold=cold, cached_share=share):
-                self.state.restore(self.arms[arm].load(newest))
+                self.state.restore(self.arms[arm].load(newest, self.state.tree()))
 
     def _evict(self, arm: str, step: int) -> float | None:
         """Drop the checkpoint from this host's page cache; returns the share of it that stayed."""

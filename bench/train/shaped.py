@@ -13,6 +13,7 @@ from bench.checkpoint.trees import local_tensor
 from bench.config import Run
 from bench.errors import BadInput
 from bench.train.base import TrainState, Tree, paired, require_names
+from bench.train.data import mix
 from bench.train.shapes import Shape, path_of, read_shapes
 
 
@@ -27,7 +28,7 @@ class HeldState(TrainState):
         mesh = init_device_mesh(device.type, (dist.get_world_size(),))
         shapes = read_shapes(path_of(config.state or ""))
         self.tensors = {
-            name: random_tensor(shape, mesh, device, config.seed + number)
+            name: random_tensor(shape, mesh, device, mix(config.seed + mix(number)))
             for number, (name, shape) in enumerate(shapes.items())
         }
         self._marks = [mark for tensor in self.tensors.values() for mark in first_byte(local_tensor(tensor))]
@@ -58,14 +59,14 @@ def random_tensor(shape: Shape, mesh: DeviceMesh, device: torch.device, seed: in
         return random_values((), dtype, device, seed)
     rows, rank = -(-shape.size[0] // mesh.size()), mesh.get_local_rank()
     own_rows = min(rows, max(0, shape.size[0] - rank * rows))  # as torch.chunk cuts
-    local = random_values((own_rows, *shape.size[1:]), dtype, device, seed + (rank << 32))
+    local = random_values((own_rows, *shape.size[1:]), dtype, device, mix(seed + rank))
     stride = torch.empty(shape.size, device="meta").stride()
     return DTensor.from_local(local, mesh, [Sharded(0)], run_check=False, shape=torch.Size(shape.size), stride=stride)
 
 
 def random_values(size: tuple[int, ...], dtype: torch.dtype, device: torch.device, seed: int) -> Tensor:
     """Values that no storage can compress to nothing."""
-    generator = torch.Generator(device).manual_seed(seed)
+    generator = torch.Generator(device).manual_seed(seed >> 1)  # manual_seed takes an int64
     if dtype.is_floating_point or dtype.is_complex:
         wide = torch.complex64 if dtype.is_complex else torch.float32
         return torch.randn(size, generator=generator, device=device, dtype=wide).to(dtype)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import pickle
 import zipfile
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -136,7 +137,7 @@ def shapes_in(reader: Reader, path: Path) -> dict[str, Shape]:
     found: dict[tuple[Any, ...], tuple[str, Shape]] = {}
     for name, tensor in tensors_in(reader.read(path), "", set()):
         found.setdefault(tensor.memory, (name, tensor.shape))
-    if reader.memories - {memory[0] for memory in found}:
+    if reader.undescribed():
         raise refused(path, "holds memory in a form that this version does not know (quantized tensors, bare storages)")
     by_name = dict(found.values())
     if len(by_name) < len(found):
@@ -190,9 +191,11 @@ class DType(NamedTuple):
     name: str
 
 
-class Storage(NamedTuple):
+@dataclasses.dataclass
+class Storage:
     key: str
     dtype: str | None  # None: bytes without a type, which their tensor states
+    described: bool = False  # by a tensor
 
 
 class Tensor(NamedTuple):
@@ -203,9 +206,9 @@ class Tensor(NamedTuple):
 class StandIn:
     """An object of a class that was not imported: what it was made from, and the state that it was given."""
 
-    def __new__(cls, *arguments: Any, **_: Any) -> StandIn:
+    def __new__(cls, *arguments: Any, **keywords: Any) -> StandIn:
         made = super().__new__(cls)
-        made.items, made.state = list(arguments), None
+        made.items, made.state = [*arguments, *keywords.values()], None
         return made
 
     items: list[Any]
@@ -234,7 +237,7 @@ class Reader(pickle.Unpickler):
 
     def __init__(self, file: IO[bytes]) -> None:
         super().__init__(file)
-        self.memories: set[str] = set()  # keys of all memory that the pickle refers to
+        self.storages: list[Storage] = []  # all memory that the pickle refers to
 
     def read(self, path: Path) -> Any:
         """What the pickle describes. A damaged one can fail in any way that damaged bytes can."""
@@ -253,17 +256,24 @@ class Reader(pickle.Unpickler):
     def persistent_load(self, record: Any) -> Storage:
         """torch.save's reference to memory: ("storage", class, key, device, number of elements)."""
         _, kind, key, *_ = record
-        self.memories.add(key)
-        return Storage(key, kind if isinstance(kind, str) else None)
+        self.storages.append(Storage(key, kind if isinstance(kind, str) else None))
+        return self.storages[-1]
+
+    def undescribed(self) -> set[str]:
+        """Keys of memory that no tensor describes: its bytes would be missing."""
+        described = {storage.key for storage in self.storages if storage.described}
+        return {storage.key for storage in self.storages} - described
 
 
 def _tensor(storage: Storage, offset: int, size: Any, stride: Any, *_: Any) -> Tensor:
+    storage.described = True
     return Tensor(Shape(storage.dtype or "uint8", tuple(size)), (storage.key, offset, tuple(size), tuple(stride)))
 
 
 def _tensor_of_untyped_memory(storage: Storage, offset: int, size: Any, stride: Any, *rest: Any) -> Tensor:
     _requires_grad, _hooks, dtype, *_ = rest
-    return _tensor(Storage(storage.key, dtype.name), offset, size, stride)
+    storage.dtype = dtype.name
+    return _tensor(storage, offset, size, stride)
 
 
 def _first(value: Any, *_: Any) -> Any:
@@ -271,12 +281,15 @@ def _first(value: Any, *_: Any) -> Any:
 
 
 def _of_subclass(rebuild: Any, _subclass: Any, arguments: Any, state: Any) -> Any:
-    """A subclass is made like a tensor, or, if it wraps others (DTensor), holds them in its state."""
-    return rebuild(*arguments) if rebuild in KNOWN.values() else StandIn(state)
+    """A subclass is made like a tensor, or wraps others: of a DTensor, only the local tensor is part of the state."""
+    if rebuild in KNOWN.values():
+        return rebuild(*arguments)
+    attributes = state[1] if isinstance(state, tuple) else state
+    return attributes.get("_local_tensor", StandIn(state)) if isinstance(attributes, dict) else StandIn(state)
 
 
 KNOWN: dict[tuple[str, str], Callable[..., Any]] = {
-    ("collections", "OrderedDict"): dict,
+    ("collections", "OrderedDict"): OrderedDict,
     ("torch", "Size"): tuple,
     ("torch._utils", "_rebuild_tensor"): _tensor,
     ("torch._utils", "_rebuild_tensor_v2"): _tensor,

@@ -111,7 +111,11 @@ def context(arm: str, settings: Settings, slot: Slot, recorder: Recorder, meta: 
         keep=config.checkpoint.keep,
         deadline_s=config.checkpoint.deadline_s,
         agree_min=lambda value: agree_min(value, settings.device),
-        options={"api": config.checkpoint.api, **config.checkpoint.synthetic},
+        options={
+            "api": config.checkpoint.api,
+            "replication": config.checkpoint.replication,
+            **config.checkpoint.synthetic,
+        },
     )
 
 

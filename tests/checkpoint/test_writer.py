@@ -20,13 +20,13 @@ from bench.checkpoint.trees import tree_digest
 def job(tmp_path, monkeypatch):
     """A job as a trainer gives it; the function runs in this process, which must not be tied to its parent's life."""
     monkeypatch.setattr(writer, "die_with", lambda pid: None)
-    writer._recorder.cache_clear()
+    writer.recorder_of.cache_clear()
     (tmp_path / "events").mkdir()
     (tmp_path / "checkpoints").mkdir()
     meta = {"role": "worker", "launch": 3, "node": 0, "local_rank": 1, "rank": 1, "world_size": 2}
     target = Target("nvrx_async", 5, 12, tmp_path / "checkpoints", 1, 2, "this", fsync=True, keep=2)
     yield writer.Job(target, str(tmp_path / "events"), json.dumps(meta), os.getpid())
-    writer._recorder.cache_clear()
+    writer.recorder_of.cache_clear()
 
 
 def events(job):

@@ -26,7 +26,8 @@ print("ready", flush=True)
 time.sleep(120)
 """
 STUBBORN = ORDERLY.replace("leave)", "signal.SIG_IGN)")
-LEAVES_A_CHILD = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(120)'], start_new_session=True)"
+SLEEP = "import time; time.sleep(120)"
+LEAVES_A_CHILD = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {SLEEP!r}], start_new_session=True)"
 
 
 class Snippets(OnThisMachine):

@@ -26,13 +26,13 @@ def test_a_launcher_that_is_not_there_is_refused_with_those_that_are():
 
 
 def test_more_nodes_than_this_machine_is_are_refused_with_the_ways_on():
-    with pytest.raises(BadInput, match="num_nodes: .* asks for 8 nodes") as caught:
+    with pytest.raises(BadInput, match=r"num_nodes: .* asks for 8 nodes") as caught:
         Local().check(Run(num_nodes=8), gpus=8)
     assert all(way in str(caught.value) for way in WAYS_ON)
 
 
 def test_more_gpus_than_this_machine_has_are_refused_with_the_ways_on():
-    with pytest.raises(BadInput, match="ranks_per_node: .* asks for 8 GPUs and this machine has 1") as caught:
+    with pytest.raises(BadInput, match=r"ranks_per_node: .* asks for 8 GPUs and this machine has 1") as caught:
         Local().check(Run(ranks_per_node=8, device="cuda"), gpus=1)
     assert all(way in str(caught.value) for way in WAYS_ON)
 

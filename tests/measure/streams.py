@@ -314,7 +314,7 @@ class Job:
         return [arm for arm, spec in self.scenario.arms.items() if spec.durable_s is not None]
 
     def _load(self) -> float:
-        """A cold and a warm load of each writing arm on all ranks, after the measured end; returns when they are over."""
+        """After the measured end a cold and a warm load of each writing arm on all ranks; returns their end."""
         t = self.t
         for arm in self._writing() if self.scenario.load_s is not None else ():
             for cold, seconds in zip((True, False), self.scenario.load_s or (), strict=True):

@@ -326,3 +326,50 @@ def test_the_numbers_of_a_launch_are_plain_json(tmp_path: Path) -> None:
     write_launch(tmp_path, Scenario())
     for sample in samples([read_launch(tmp_path)]):
         assert json.loads(json.dumps(vars(sample), allow_nan=False))["arm"] == sample.arm
+
+
+# --- intervals, imbalance, deleting -----------------------------------------------------------------------------------
+def test_a_save_of_the_full_design_knows_its_own_segments_interval(tmp_path: Path) -> None:
+    scenario = Scenario(arms={"none": ArmSpec()}, kind="full", interval=5, saves=4)
+    write_launch(tmp_path / "full", scenario)
+    write_launch(tmp_path / "quick", Scenario())
+    assert {s.interval_steps for s in samples([read_launch(tmp_path / "full")])} == {5}
+    assert {s.interval_steps for s in samples([read_launch(tmp_path / "quick")])} == {None}
+
+
+def test_the_control_step_goes_by_the_segments_interval(tmp_path: Path) -> None:
+    scenario = Scenario(arms={"none": ArmSpec()}, kind="full", interval=5, saves=4)
+    write_launch(tmp_path, scenario)
+    launch = json.loads((tmp_path / "launch.json").read_text())
+    launch["segments"].append(launch["segments"][0] | {"interval": 50})  # another one of this launch, never begun
+    (tmp_path / "launch.json").write_text(json.dumps(launch))
+    assert of(samples([read_launch(tmp_path)]), "none", 2).control_step_s == pytest.approx(0.1)
+
+
+def test_imbalance_is_the_slowest_ranks_writing_time_over_the_median_ranks(tmp_path: Path) -> None:
+    def late(job: Job) -> None:
+        """Rank 2 of 4 begins to write as the others do, and takes twice as long."""
+        for event in (*job.workers[2].events, *job.writers[2].events):
+            if event.get("name") == "durable":
+                event["t"] += event["t"] - event["t_begin"]
+
+    found = samples([launched(tmp_path, Scenario(ranks_per_node=4), late)])
+    assert of(found, "sync_local").write_imbalance == pytest.approx(2)
+    assert of(found, "none").write_imbalance is None
+
+
+def test_a_single_writer_is_not_out_of_balance(tmp_path: Path) -> None:
+    write_launch(tmp_path, Scenario(arms={"sync_full": ArmSpec(0.2, 0.2, gathered=True)}))
+    assert of(samples([read_launch(tmp_path)]), "sync_full").write_imbalance is None
+
+
+def test_deleting_belongs_to_the_save_during_which_it_took_place_and_the_slowest_rank_counts(tmp_path: Path) -> None:
+    def slow(job: Job) -> None:
+        for event in (*job.workers[1].events, *job.writers[1].events):
+            if event.get("name") == "deleted":
+                event["t"] += 0.03
+
+    found = samples([launched(tmp_path, Scenario(delete_s=0.01), slow)])
+    for arm in ("sync_local", "nvrx_async"):
+        assert [s.delete_s for s in found if s.arm == arm] == [None, *[pytest.approx(0.04)] * 3]
+    assert {s.delete_s for s in found if s.arm == "none"} == {None}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from bench.measure import statistics
 from bench.measure.statistics import (
+    clustered_figure,
     drift_p,
     figure,
     harmonic_mean,
@@ -17,8 +20,11 @@ from bench.measure.statistics import (
     median_interval,
     outliers,
     ratio_figure,
+    shift_figure,
+    shift_ratio,
     zero_event_bound,
 )
+from bench.schema import Figure
 
 Draw = Callable[[np.random.Generator, tuple[int, int]], NDArray[np.float64]]
 SHAPES: dict[str, tuple[Draw, float]] = {
@@ -89,13 +95,112 @@ def test_exchanging_a_pair_changes_only_the_sign_of_its_log_ratio(a: float, b: f
     assert math.exp(log_ratio(a, b)) == pytest.approx(a / b)
 
 
+# --- values in groups -------------------------------------------------------------------------------------------------
+THREE = [[1.0, 2.0, 3.0], [2.0, 3.0, 4.0], [3.0, 4.0, 5.0]]  # medians 2, 3, 4: standard deviation 1
+
+
+def flat(groups: list[list[float]]) -> tuple[list[float], list[int]]:
+    return [v for group in groups for v in group], [number for number, group in enumerate(groups) for _ in group]
+
+
+def test_the_interval_of_values_in_groups_agrees_with_a_calculation_by_hand() -> None:
+    found = clustered_figure(*flat(THREE))
+    reach = 4.3027 / math.sqrt(3)  # t at 2 degrees of freedom
+    assert found == Figure(3.0, pytest.approx(3 - reach, abs=1e-4), pytest.approx(3 + reach, abs=1e-4), 9, "ci95")
+
+
+def test_it_is_never_narrower_than_the_pooled_interval_at_eighty_percent() -> None:
+    alike = [[1.0, 2.0, 3.0, 4.0, 5.0]] * 3  # every median is 3: no spread between groups
+    found = clustered_figure(*flat(alike))
+    low, high = median_interval(flat(alike)[0], 0.80)
+    assert found == Figure(3.0, low, high, 15, "ci95")
+    assert high > low
+
+
+def test_fewer_than_three_groups_do_not_show_how_groups_differ() -> None:
+    for groups in (THREE[:2], [flat(THREE)[0]]):
+        values, numbers = flat(groups)
+        pooled = figure(values)
+        assert pooled is not None
+        assert clustered_figure(values, numbers) == replace(pooled, interval="within_run")
+
+
+def test_groups_of_one_value_each_are_independent_values_and_too_few_values_a_range() -> None:
+    values = [1.0, 5.0, 2.0, 4.0, 3.0, 6.0]
+    assert clustered_figure(values, list(range(6))) == figure(values)
+    assert clustered_figure(values[:5], [0, 0, 1, 1, 2]) == figure(values[:5])
+    assert clustered_figure([], []) is None
+    with pytest.raises(ValueError, match="as many groups"):
+        clustered_figure(values, [1, 2])
+
+
+def test_a_quantity_above_nought_by_nature_has_an_interval_above_nought() -> None:
+    groups = [[0.1, 0.1, 0.1], [1.0, 1.0, 1.0], [10.0, 10.0, 10.0]]
+    found, plain = clustered_figure(*flat(groups), positive=True), clustered_figure(*flat(groups))
+    assert found is not None
+    assert plain is not None
+    assert plain.low < 0 < found.low
+    assert found.median == pytest.approx(plain.median)
+    assert math.log(found.high) == pytest.approx(-math.log(found.low))
+    assert clustered_figure([0.0, *[1.0] * 8], [0, 0, 0, 1, 1, 1, 2, 2, 2], positive=True) is not None
+
+
+@given(st.lists(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=6), min_size=3, max_size=6), st.floats(-1e3, 1e3))
+def test_an_interval_over_groups_encloses_the_median_and_moves_with_the_values(
+    groups: list[list[float]], by: float
+) -> None:
+    one, other = (clustered_figure(*flat([[v + d for v in group] for group in groups])) for d in (0.0, by))
+    assert one is not None
+    assert other is not None
+    assert one.low <= one.median <= one.high
+    for name in ("median", "low", "high"):
+        assert getattr(other, name) == pytest.approx(getattr(one, name) + by, abs=1e-6)
+
+
+@pytest.mark.parametrize(("freedom", "quantile"), [(1, 12.706), (2, 4.303), (9, 2.262), (10, 2.228), (30, 2.042)])
+def test_quantiles_of_students_t_are_those_of_the_tables(freedom: int, quantile: float) -> None:
+    assert statistics._t_quantile(freedom) == pytest.approx(quantile, abs=6e-4)
+
+
+def test_a_shift_of_two_results_agrees_with_welch_by_hand() -> None:
+    base, new = flat(THREE), flat([[v + 10 for v in group] for group in THREE])
+    found = shift_figure(*base, *new)
+    reach = 2.7764 * math.sqrt(2 / 3)  # variances 1/3 each: 4 degrees of freedom
+    assert found == Figure(10.0, pytest.approx(10 - reach, abs=1e-4), pytest.approx(10 + reach, abs=1e-4), 9, "ci95")
+
+
+def test_a_shift_of_few_launches_is_within_these_runs_and_of_few_values_a_range() -> None:
+    values, numbers = flat(THREE[:2])
+    found = shift_figure(values, numbers, [v + 1 for v in values], numbers)
+    pooled = figure(values)
+    assert found is not None
+    assert pooled is not None
+    arm = math.hypot(pooled.high - pooled.median, pooled.median - pooled.low)
+    assert (found.interval, found.median) == ("within_run", 1.0)
+    assert (found.low, found.high) == (pytest.approx(1 - arm), pytest.approx(1 + arm))
+    assert shift_figure([1.0, 2.0], [0, 1], [5.0, 7.0], [0, 1]) == Figure(4.5, 3.0, 6.0, 2, "range")
+    assert shift_figure([], [], [1.0], [0]) is None
+
+
+def test_exchanging_two_results_inverts_their_ratio() -> None:
+    base, new = flat(THREE), flat([[2 * v for v in group] for group in THREE])
+    up, down = shift_ratio(*base, *new), shift_ratio(*new, *base)
+    assert up is not None
+    assert down is not None
+    assert up.median == pytest.approx(2)
+    assert (1 / down.high, 1 / down.low) == pytest.approx((up.low, up.high))
+    with pytest.raises(ValueError, match="greater than 0"):
+        shift_ratio([0.0], [0], [1.0], [0])
+
+
+# --- other statistics -------------------------------------------------------------------------------------------------
 def test_ratios_are_taken_pair_by_pair() -> None:
-    found = ratio_figure([(2, 1), (200, 100), (4, 2)])
+    found = ratio_figure([(2, 1), (200, 100), (4, 2)], [1, 2, 3])
     assert found is not None
     assert (found.median, found.low, found.high) == pytest.approx((2, 2, 2))
-    assert ratio_figure([]) is None
+    assert ratio_figure([], []) is None
     with pytest.raises(ValueError, match="greater than 0"):
-        ratio_figure([(1, 0)])
+        ratio_figure([(1, 0)], [1])
 
 
 def test_the_harmonic_mean_is_the_rate_of_equal_work_one_after_the_other() -> None:

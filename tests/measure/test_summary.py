@@ -37,7 +37,7 @@ def test_the_figures_of_a_quick_result_are_those_that_went_in(tmp_path: Path) ->
         assert found.step_s is not None
         assert found.step_s.median == pytest.approx(0.1)
     assert sync.cost_s is not None
-    assert (sync.cost_s.median, sync.cost_s.interval, sync.cost_s.n) == (pytest.approx(0.25), "ci95", 8)
+    assert (sync.cost_s.median, sync.cost_s.interval, sync.cost_s.n) == (pytest.approx(0.25), "within_run", 8)
     assert sync.share is not None
     assert sync.share.median == pytest.approx(0.25 / (10 * 0.1 + 0.25))  # launch.json: an interval of 10 steps
     assert sync.period_s == pytest.approx(1.25)

@@ -13,7 +13,7 @@ from bench.measure.validity import CHECKS
 from bench.schema import Check, Summary
 from tests.measure.streams import ARMS, ArmSpec, Job, Scenario, run_json, simulate, write_files
 
-SCENARIO = Scenario(cycles=12, probe_bytes_per_s=50e6, verify=True)
+SCENARIO = Scenario(cycles=12, probe_bytes_per_s=50e6, verify=True, load_s=(0.3, 0.1))
 Change = Callable[[Job], None]
 
 

@@ -74,9 +74,13 @@ def test_the_quickest_exchange_counts(monkeypatch):
     assert measure("node0", 1) == Offset(-3.0, 0.125)
 
 
+def hang_up_on(listener: socket.socket) -> None:
+    listener.accept()[0].close()
+
+
 def test_a_node_zero_that_goes_away_is_an_error_and_no_endless_wait():
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        hang_up = threading.Thread(target=lambda: listener.accept()[0].close())
+        hang_up = threading.Thread(target=hang_up_on, args=(listener,))
         hang_up.start()
         with pytest.raises(OSError):  # noqa: PT011 - closed by the peer, in one way or the other
             measure("127.0.0.1", listener.getsockname()[1])

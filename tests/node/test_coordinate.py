@@ -1,4 +1,4 @@
-"""The coordinator over a real board, with threads in place of runners: order, budget, deadlines, lost nodes, resuming."""
+"""The coordinator over a real board, with threads for runners: order, budget, deadlines, lost nodes, resuming."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ PILOT = Pilot(0.1, 2.0, 1.0, {"sync_local": 0.5}, {"sync_local": 0.5, "nvrx_asyn
 OK = {"status": "ok", "codes": {}, "leftovers": []}
 FAILED = {"status": "failed", "codes": {"rank-0": 1}, "leftovers": []}
 
-# What a runner does with an order: (node, launch record, stop key's content or None) -> its report, or None for none.
-Behaviour = Callable[[int, dict[str, Any]], "dict[str, Any] | str | None"]
+# What a runner does with an order: (node, launch record) -> its report, or one of the words below.
+Behaviour = Callable[[int, dict[str, Any]], "dict[str, Any] | str"]
 UNTIL_STOPPED = "until stopped"
 SILENT = "silent"
 

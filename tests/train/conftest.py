@@ -19,10 +19,12 @@ ROOT = HERE.parents[1]
 DEADLINE_S = 240.0  # generous: starting torch takes a busy machine half a minute
 
 
-def run_ranks(directory: Path, world_size: int, program: str, **arguments: Any) -> list[dict[str, Any]]:
+def run_ranks(
+    directory: Path, world_size: int, program: str, python_path: str = "", **arguments: Any
+) -> list[dict[str, Any]]:
     """Run `program` of rank_programs.py in fresh processes, one a rank, and return what each rank's returned."""
     directory.mkdir()
-    path = os.pathsep.join([str(ROOT), str(HERE)])
+    path = os.pathsep.join(filter(None, [str(ROOT), str(HERE), python_path]))
     script = [sys.executable, "-W", "ignore", str(HERE / "rank_programs.py")]
     command = [*script, program, str(directory), json.dumps(arguments)]
     ranks = []

@@ -20,6 +20,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
 from bench.checkpoint.trees import flatten, localize, tree_digest
 from bench.config import Model, Run, Train
 from bench.train.data import Source, open_data
+from bench.train.sharding import SHARDINGS
 from bench.train.state import TrainState, build_state, clip_gradients
 
 CPU = torch.device("cpu")
@@ -180,7 +181,7 @@ def held(path: str) -> dict[str, Any]:
     config = Run(state=f"shapes_of:{path}", train=train, ranks_per_node=dist.get_world_size())
     state, other = build_state(config, CPU), build_state(replace(config, seed=1), CPU)
     local = copy.deepcopy(localize(state.tree()["state"]))
-    whole = {name: leaf.full_tensor() if hasattr(leaf, "full_tensor") else leaf for name, leaf in state.tensors.items()}
+    shapes = {name: tuple(leaf.shape) for name, leaf in state.tensors.items()}
     start = tree_digest(state.tree())
     state.skip_step(8)
     state.skip_step(8)
@@ -189,10 +190,23 @@ def held(path: str) -> dict[str, Any]:
     other.restore(after)
     digests = [start, tree_digest(after), tree_digest(other.tree())]
     counted = (other.step, other.position)
-    return {"local": local, "whole": whole, "digests": digests, "counted": counted, "differing": differing}
+    return {"local": local, "shapes": shapes, "digests": digests, "counted": counted, "differing": differing}
+
+
+def users(target: str, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """A user's module trained for four steps in every sharding: its losses and the names in its tree."""
+    found = {}
+    for sharding in SHARDINGS:
+        train = replace(TRAIN, weight_decay=0.0, sharding=sharding)
+        model = Model(target=target, kwargs=kwargs, vocab_size=257)
+        config = Run(model=model, train=train, ranks_per_node=dist.get_world_size())
+        state = build_state(config, CPU)
+        found[sharding] = {"losses": steps(state, config, 4, data_of(config)), "names": list(state.tree()["model"])}
+    return found
 
 
 PROGRAMS = {
+    "users": users,
     "whole_weights": whole_weights,
     "interrupted": interrupted,
     "resumed": resumed,

@@ -184,7 +184,9 @@ def test_what_cannot_be_read_in_full_is_bad_input_with_a_remedy_on_one_line(spoi
     message = str(caught.value)
     assert message.startswith(f"state: {path}")
     assert REFUSED[spoil] in message
-    assert message.endswith("give the folder of a DCP checkpoint, a torch.save file, or a folder of one such file a rank")
+    assert message.endswith(
+        "give the folder of a DCP checkpoint, a torch.save file, or a folder of one such file a rank"
+    )
     assert "\n" not in message
 
 

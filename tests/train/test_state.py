@@ -82,6 +82,52 @@ def test_weights_and_losses_do_not_depend_on_the_world_size(ranks: Ranks) -> Non
     assert three[2]["shard_rows"]["blocks.0.attention.k.weight"] == 0  # an empty shard trains along
 
 
+# --- a user's own module
+USERS_MODULE = """
+from collections import namedtuple
+from torch import nn
+
+Output = namedtuple("Output", "logits")
+
+
+class Bare(nn.Module):
+    def __init__(self, width, depth):
+        super().__init__()
+        self.embed = nn.Embedding(257, width)
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
+        self.head = nn.Linear(width, 257)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = x + layer(x).tanh()
+        return self.head(x)
+
+
+class Wrapping(Bare):
+    def forward(self, tokens):
+        return Output(logits=super().forward(tokens))
+"""
+
+
+@pytest.mark.timeout(600)
+def test_a_users_module_trains_in_every_sharding_bare_or_with_its_logits_in_a_record(
+    ranks: Ranks, tmp_path: Path
+) -> None:
+    (tmp_path / "users_module.py").write_text(USERS_MODULE)
+    kwargs = {"width": 8, "depth": 2}
+    for name in ("Bare", "Wrapping"):
+        found = ranks(2, "users", python_path=str(tmp_path), target=f"users_module.{name}", kwargs=kwargs)
+        assert found[0] == found[1]
+        losses = found[0]["fsdp2"]["losses"]
+        assert losses[-1] < losses[0] == pytest.approx(math.log(257), abs=0.5)
+        for sharding in ("fsdp1_local", "fsdp1_sharded"):
+            assert found[0][sharding]["losses"] == pytest.approx(losses, rel=1e-5)
+        assert "layers.1.bias" in found[0]["fsdp2"]["names"]
+        assert "layers.1._flat_param" in found[0]["fsdp1_local"]["names"]
+        assert sorted(found[0]["fsdp1_sharded"]["names"]) == sorted(found[0]["fsdp2"]["names"])
+
+
 # --- what a checkpoint holds
 @pytest.mark.usefixtures("group_of_one")
 class TestTree:
