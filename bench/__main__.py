@@ -110,7 +110,8 @@ def run(overrides: Sequence[str]) -> int:
         if codes[-1] == INTERRUPTED:
             sys.exit(INTERRUPTED)  # ends a sweep as well
 
-    sys.argv = ["python -m bench run", *overrides]
+    options_first = sorted(overrides, key=lambda word: not word.startswith("-"))  # argparse refuses -m among overrides
+    sys.argv = ["python -m bench run", *options_first]
     task()
     return max(codes, default=0)
 

@@ -128,15 +128,13 @@ class Train:
         known = ("fsdp2", "fsdp1_local", "fsdp1_sharded")
         wrong = f"unknown sharding {self.sharding!r}; {near(self.sharding, known)}"
         require(self.sharding in known, "train.sharding", wrong)
-        reasons = {
+        why_not = {
             "fsdp1_local": "saves LOCAL_STATE_DICT but cannot load it: FSDP1 then does not know its flat parameters",
             "fsdp2": "is an option of FSDP1; FSDP2 always keeps the model's own parameters",
         }
-        require(
-            not self.use_orig_params or self.sharding not in reasons,
-            "train.use_orig_params",
-            f"{reasons.get(self.sharding)}; leave it out or use train.sharding=fsdp1_sharded",
-        )
+        if self.use_orig_params and self.sharding in why_not:
+            remedy = "leave it out or use train.sharding=fsdp1_sharded"
+            raise BadInput(f"train.use_orig_params: {why_not[self.sharding]}; {remedy}")
 
     @property
     def bytes_per_param(self) -> int:
@@ -361,27 +359,19 @@ class Run:
 
     def _require_state(self) -> None:
         """What the kind of state asks of the rest."""
-        require(
-            self.train.sharding == "fsdp2" or self.world_size > 1,
-            "train.sharding",
-            f"{self.train.sharding} needs 2 ranks or more: on one, FSDP1 does not shard and has neither local nor "
-            "sharded state; use train.sharding=fsdp2",
-        )
+        sharding, (kind, _, path) = self.train.sharding, (self.state or "").partition(":")
+        alone = f"{sharding} needs 2 ranks or more (on one, FSDP1 does not shard); use train.sharding=fsdp2"
+        require(sharding == "fsdp2" or self.world_size > 1, "train.sharding", alone)
         positive("state_bytes", self.state_bytes)
         if self.state is None:
             require(self.state_bytes is None, "state_bytes", "is found in the checkpoint of `state`; leave it out")
             return
-        kind, _, path = self.state.partition(":")
         wrong = f"must be shapes_of:PATH with an existing DCP or torch checkpoint, got {self.state!r}"
         require(kind == "shapes_of" and bool(path), "state", wrong)
-        require(
-            self.train.compute == "paced",
-            "state",
-            "holds the shapes of a checkpoint and no model, so there is nothing to compute; "
-            "add train.compute=paced train.step_s=SECONDS",
-        )
-        wrong = f"{self.train.sharding} cuts a model, and a state of given shapes has none; leave train.sharding out"
-        require(self.train.sharding == "fsdp2", "train.sharding", wrong)
+        wrong = "holds shapes and no model to compute with; add train.compute=paced train.step_s=SECONDS"
+        require(self.train.compute == "paced", "state", wrong)
+        wrong = f"{sharding} cuts a model, and a state of given shapes has none; leave train.sharding out"
+        require(sharding == "fsdp2", "train.sharding", wrong)
 
     @property
     def world_size(self) -> int:

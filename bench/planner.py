@@ -19,32 +19,35 @@ def answered(plan: Plan) -> Answer:
 
 def run(plan: Plan) -> int:
     """Answer, print and write; the exit code."""
-    outputs = [
-        ("out", Path(plan.out).parent if plan.out else None),
-        ("figures", Path(plan.figures) if plan.figures else None),
-    ]
     found = answered(plan)
-    for key, folder in outputs:
-        _make(key, folder)
+    out = _file("out", plan.out)
+    figures = _folder("figures", Path(plan.figures)) if plan.figures else None
     screen = Planning()
     screen.show(found)
-    if plan.out:
-        write_json(Path(plan.out), to_json(found))
-        screen.say(f"\nplan: {plan.out}")
-    if plan.figures:
+    if out:
+        write_json(out, to_json(found))
+        screen.say(f"\nplan: {out}")
+    if figures:
         from bench.report.planning_figures import write_figures  # half a second for matplotlib
 
-        for path in write_figures(found, Path(plan.figures)):
+        for path in write_figures(found, figures):
             screen.say(f"figure: {path}")
     return 0
 
 
-def _make(key: str, folder: Path | None) -> None:
-    if folder is None:
-        return
+def _file(key: str, name: str | None) -> Path | None:
+    if not name:
+        return None
+    path = Path(name)
+    if path.is_dir():
+        raise BadInput(f"{key}: {name} is a folder; give a file, e.g. {key}=plan.json")
+    _folder(key, path.parent)
+    return path
+
+
+def _folder(key: str, path: Path) -> Path:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise BadInput(
-            f"{key}: {folder} cannot be made ({error.strerror}); give a path that you may write to"
-        ) from None
+        raise BadInput(f"{key}: {path} cannot be made ({error.strerror}); give a path that you may write to") from None
+    return path

@@ -124,7 +124,7 @@ class Sample:
     dirty_bytes: int | None
     phases: dict[str, float] = field(default_factory=dict)  # slowest rank's seconds in each sub-phase
     interval_steps: int | None = None  # steps between saves (full design only)
-    write_imbalance: float | None = None  # slowest rank's own writing time as a multiple of the median rank's
+    write_imbalance: float | None = None  # slowest rank's own writing time as a multiple of the ranks' median
     delete_s: float | None = None  # longest time a rank spent deleting old checkpoints; None: nothing was deleted
 
 

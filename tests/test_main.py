@@ -254,6 +254,11 @@ def test_a_sweep_runs_every_combination_and_exits_with_the_worst_code(capsys):
     assert err == "bench: train.steps: must be greater than 0, got 0; give a positive number\n"
 
 
+def test_the_sweep_option_may_stand_anywhere(capsys):
+    assert main(["run", "scenario=ckpt_smoke", "-m", "seed=1,2", "dry_run=true"]) == 0
+    assert capsys.readouterr().out.count("Nothing was started") == 2
+
+
 def test_a_plan_holds_the_launches_that_a_run_would_make(capsys):
     assert main(["run", "scenario=ckpt_smoke", "launches=3", "dry_run=true"]) == 0
     out = capsys.readouterr().out

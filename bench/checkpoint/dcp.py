@@ -128,6 +128,8 @@ class Writer(Committing, FileSystemWriter):
         self.t_write_begin = clock()
         try:
             return super().write_data(plan, planner)
+        except RuntimeError as error:
+            raise storage.cause_of(error) from error  # on its way to the other ranks it loses what led to it
         finally:
             self.t_write_end = clock()
 
@@ -173,7 +175,7 @@ def _flat_planner() -> DefaultLoadPlanner:
 
 
 def _keep_dicts(like: Tree, tree: Tree) -> None:
-    """Put back dicts that hold no entry: DCP knows entries only."""
+    """Put back dicts that hold no entry, as DCP knows entries only; but not those of a rank that did not exist then."""
     for name, value in like.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and (name in tree or cuts.owner((name,)) is None):
             _keep_dicts(value, tree.setdefault(name, {}))

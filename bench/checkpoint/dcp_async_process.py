@@ -62,8 +62,9 @@ class Daemon(executor._AsyncCheckpointProcess):
 
     @classmethod
     def process(cls) -> Any:
-        """The multiprocessing.Process, or None."""
-        return getattr(cls.newest, "_save_process", None)
+        """The multiprocessing.Process, or None as long as it has not started."""
+        process = getattr(cls.newest, "_save_process", None)
+        return None if process is None or process.pid is None else process
 
     @classmethod
     def end(cls, busy: bool) -> None:

@@ -83,14 +83,18 @@ class Results:
     def __init__(self) -> None:
         self._manager = SyncManager(ctx=torch.multiprocessing.get_context("spawn"))
         self._manager.start(initializer=die_with, initargs=(os.getpid(),))
-        vars(import_module(_FILES))["_results_queue"] = self._manager.Queue()
+        self.renew()
+
+    def renew(self) -> None:
+        """For a new writer: drop what an ended one may have left."""
+        files = import_module(_FILES)
+        vars(files)["_results_queue"] = self._manager.Queue()
+        # 0.7.0 remembers what it has sent to a writer, and would send a new one references to nothing.
+        getattr(files.FileSystemWriterAsync, "cleanup_tensor_caches", lambda: None)()
 
     def end(self) -> None:
         """Bounded: the process is killed, as it holds nothing that is still wanted."""
-        files = import_module(_FILES)
-        vars(files)["_results_queue"] = None
-        # 0.7.0 remembers what it has sent to a writer, and would send a new one references to nothing.
-        getattr(files.FileSystemWriterAsync, "cleanup_tensor_caches", lambda: None)()
+        vars(import_module(_FILES))["_results_queue"] = None
         stop(self._manager._process, close=False)  # type: ignore[attr-defined]
 
 

@@ -128,10 +128,16 @@ class NvrxDcp(Dcp, NvrxTogether):
     def _end_writer(self) -> None:
         super()._end_writer()
         if self._results is not None:
-            self._results.end()
+            self._results.renew()
         if self.context.rank == 0:
             folders.clear_leftovers(self.context.directory)
-        self._results, self._stager, self._planned, self._plans = None, None, None, Plans()
+        self._stager, self._planned, self._plans = None, None, Plans()
+
+    def close(self) -> None:
+        super().close()
+        results, self._results = self._results, None
+        if results is not None:
+            results.end()
 
 
 class Planned(NamedTuple):

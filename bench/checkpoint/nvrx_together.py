@@ -95,6 +95,8 @@ class NvrxTogether(Together):
             return str(reason)
         gathered: list[Any] = [None] * dist.get_world_size(group)
         dist.all_gather_object(gathered, reason, group=group)
+        if len(set(gathered)) == 1:  # DCP has told all ranks already
+            return str(reason)
         return "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(gathered) if text is not None)
 
     def _death(self) -> str | None:

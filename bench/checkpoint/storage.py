@@ -161,9 +161,24 @@ def fsync_folder(folder: Path) -> None:
 
 
 def describe(error: BaseException) -> str:
-    """An error as one line: its class and its first line of text."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    """An error as one line: its class and its first line of text; where the system refused, what the system said.
+
+    torch.save tells only that its file is shorter than it should be; the system's error is what it was handling then.
+    """
+    told = cause_of(error)
+    lines = str(told).strip().splitlines()
+    text = f"{type(told).__name__}: {lines[0]}" if lines else type(told).__name__
+    return (
+        f"{text} (the file could not be written to its end; is the store full?)" if "unexpected pos" in text else text
+    )
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """The system's error (OSError) that led to this one, if there is one; else the error itself."""
+    link: BaseException | None = error
+    while link is not None and not isinstance(link, OSError):
+        link = link.__cause__ or link.__context__
+    return error if link is None else link
 
 
 # --- deleting ---------------------------------------------------------------------------------------------------------

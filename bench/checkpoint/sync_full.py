@@ -42,8 +42,7 @@ class SyncFull(Strategy):
         with self.phase("commit"):  # of the others: waiting until rank 0 has written
             agreed = self.context.agree_min(NOT_WRITTEN if failed else WRITTEN)
         if agreed == NOT_WRITTEN:
-            reason = failed or "rank 0 could not write it"
-            raise CheckpointError(f"{self.name}: save {save} at step {step} failed: {reason}")
+            raise CheckpointError(f"{self.name}: save {save} at step {step} failed: {from_rank_0(failed)}")
 
     def _write(self, step: int, save: int, whole: Tree) -> str | None:
         context = self.context
@@ -69,6 +68,14 @@ class SyncFull(Strategy):
             raise CheckpointError(f"{self.name}: {folder} holds no complete checkpoint")
         whole = read_shard(folder / storage.shard_name(0, 1), in_place=True)
         return cuts.own_part(whole, self.context.rank, self.context.world_size)
+
+
+def from_rank_0(text: str | None) -> str:
+    """What rank 0 has to say, on all ranks. Collective."""
+    told = [text]
+    if dist.is_initialized():
+        dist.broadcast_object_list(told, src=0)
+    return str(told[0])
 
 
 def gather(tree: Tree, context: Context) -> Tree:

@@ -7,7 +7,7 @@ from statistics import median
 
 from bench.schema import Sample
 
-IMBALANCE = 1.25  # a rank's writing time as a multiple of the median rank's
+IMBALANCE = 1.25  # a rank's writing time as a multiple of the ranks' median
 CEILING_SHARE = 0.80  # of what a probe says that the store or the link can do
 STAGING_SHARE = 0.50  # of L
 
@@ -18,7 +18,7 @@ def limited_by(
     """One of schema.LIMITS for an arm's measured `samples`; None where nothing is written or too little is known.
 
     The first that applies, by medians over the saves:
-    "slowest rank"   the slowest rank's own writing takes more than 1.25 times the median rank's
+    "slowest rank"   the slowest rank's own writing takes more than 1.25 times the ranks' median
     "store"          the job writes at 80 % of the storage probe or more (`storage_ceiling_share`)
     "staging"        the copy to the host takes more than half of L; or it takes longer than the writing does, at 80 %
                      of the pinned device-to-host bandwidth or more (`staging_ceiling_share`)

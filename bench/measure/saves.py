@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median_low
+from statistics import median
 from typing import Any
 
 from bench.measure.events import LaunchRecord
@@ -230,9 +230,9 @@ def _written(shards: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
 
 
 def _write_imbalance(save: SaveEvents) -> float | None:
-    """Slowest rank's own writing time over the median rank's (the faster middle one of an even number of ranks)."""
+    """Slowest rank's own writing time over the ranks' median; None for a single writer."""
     times = [max(float(e["t"]) for e in own) - min(float(e["t_begin"]) for e in own) for own in save.durable.values()]
-    return max(times) / median_low(times) if len(times) > 1 and median_low(times) > 0 else None
+    return max(times) / median(times) if len(times) > 1 and median(times) > 0 else None
 
 
 # --- pairs of launches (full design) ----------------------------------------------------------------------------------

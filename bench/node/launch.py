@@ -55,6 +55,7 @@ class LaunchRunner:
         self.recorder.instant("load", load1=os.getloadavg()[0], cpus=len(os.sched_getaffinity(0)))
         self.scene.meet("start")
         status = self._supervise(self._processes())
+        self.scene.meet("ended")  # nodes may share a machine: what another node is still ending is not left over
         self.recorder.instant("leftovers", **self._leftovers(shm_before))
         self.scene.meet("verify")
         if status == "ok":

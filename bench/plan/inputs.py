@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from bench.plan import measured
 from bench.plan.config import LAYERS, Plan, Save
 from bench.plan.failures import Profile, profile
-from bench.plan.label import STATED, Input
+from bench.plan.label import CONFIGURED, STATED, Input, Kind
 from bench.plan.measured import Target
 from bench.plan.results import Result, recoveries
 from bench.plan.setup import Background, SaveKind, checkpoint_bytes, save_times, write_s
@@ -77,8 +77,8 @@ class _Gathered:
     def add(self, each: Input) -> None:
         self.inputs[each.name] = each
 
-    def state(self, name: str, stated: float, unit: str) -> None:
-        self.add(Input(name, stated, unit, "assumed", STATED))
+    def state(self, name: str, stated: float, unit: str, source: str = STATED) -> None:
+        self.add(Input(name, stated, unit, "assumed", source))
 
     def assume(self, name: str, stated: float | None, unit: str, value: float, why: str, factor: float = 1.0) -> None:
         """A stated value, else an assumption that may be off by `factor` either way."""
@@ -95,8 +95,8 @@ class _Gathered:
     # --- sizes and the store
     def sizes(self) -> None:
         cluster, model = self.plan.cluster, self.plan.model
-        self.state("cluster.nodes", cluster.nodes, "nodes")
-        self.state("cluster.gpus_per_node", cluster.gpus_per_node, "GPUs")
+        self.state("cluster.nodes", cluster.nodes, "nodes", CONFIGURED)
+        self.state("cluster.gpus_per_node", cluster.gpus_per_node, "GPUs", CONFIGURED)
         price = "an example; 2 to 7 are common"
         self.assume("cluster.price_per_gpu_hour", cluster.price_per_gpu_hour, "your currency", 4.0, price)
         if cluster.spares is not None:
@@ -112,7 +112,7 @@ class _Gathered:
             return  # nothing follows from it
         rate, why = 1e9 * self.plan.cluster.nodes, "1 GB/s for each node"
         self.assume("storage.write_bytes_per_s", storage.write_bytes_per_s, "B/s", rate, why, TIMES_4)
-        self.state("storage.concurrent_jobs", storage.concurrent_jobs, "jobs")
+        self.state("storage.concurrent_jobs", storage.concurrent_jobs, "jobs", CONFIGURED)
         if not self.results and not self.by_hand:
             why = "device to host, each GPU"
             self.assume("storage.staging_bytes_per_s_per_gpu", None, "B/s", 5e9, why, TIMES_4)
@@ -150,7 +150,7 @@ class _Gathered:
             self._recovery_of(layer)
         for layer in LAYERS[1:]:
             self._overhead_of(layer)
-        self.state("recovery.fails_share", self.plan.recovery.fails_share, "share")
+        self.state("recovery.fails_share", self.plan.recovery.fails_share, "share", CONFIGURED)
 
     def _recovery_of(self, layer: str) -> None:
         stated = getattr(self.plan.recovery, f"{layer}_s")
@@ -201,17 +201,18 @@ class _Gathered:
                     self._derive(f"{prefix}.{field}", getattr(times, field), "s", self._why(prefix, field))
 
     def _derive(self, name: str, value: float, unit: str, why: str) -> None:
-        """Extrapolated where anything measured stands behind it, else assumed."""
+        """Extrapolated where anything extrapolated stands behind it, else assumed: nobody measured it itself."""
         prefixes = ("save.", "baseline.") if name.startswith("baseline.") else (name.split(".", maxsplit=1)[0] + ".",)
-        behind = [each for each in self.inputs.values() if each.name.startswith(prefixes) and each.kind != "assumed"]
-        self.add(Input(name, value, unit, "extrapolated" if behind else "assumed", why, derived=True))
+        behind = {each.kind for each in self.inputs.values() if each.name.startswith(prefixes)}
+        kind: Kind = "extrapolated" if "extrapolated" in behind else "assumed"
+        self.add(Input(name, value, unit, kind, why, derived=True))
 
     def _why(self, prefix: str, field: str) -> str:
-        if prefix == "baseline" and "baseline.cost_s" not in self.inputs:
+        if prefix == "baseline" and "baseline.cost_s" not in self.values:
             return "a synchronous save takes as long as the strategy's write"
         if field == "cost_s":
             return "blocking_s + slowdown x (durable_s - blocking_s)"
-        if self.by_hand or f"{prefix}.cost_s" in self.inputs:
+        if self.by_hand or f"{prefix}.cost_s" in self.values:
             return "a synchronous save: blocked as long as it costs, durable when it returns"
         return (
             "checkpoint bytes / storage bandwidth" if field == "durable_s" else "bytes of one GPU / staging bandwidth"

@@ -7,6 +7,7 @@ from typing import Literal
 
 Kind = Literal["measured", "extrapolated", "assumed"]
 STATED = "stated by you"
+CONFIGURED = "as configured: the default, unless you stated it"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, inf, log
+from math import exp, log
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -64,9 +64,9 @@ class Saving:
     expected: float
     low: float
     high: float
-    gpus: float  # that would have to be added for the same useful time; today's GPUs being as useful as they are
-    gpus_low: float
-    gpus_high: float
+    gpus: float | None  # to be added to today's for the same useful time; None: today's do nothing useful at all
+    gpus_low: float | None
+    gpus_high: float | None
     gpu_hours_a_month: float
     money_a_month: float
     pays: Breakeven  # with the prices of the layers as listed
@@ -96,16 +96,16 @@ def saving(
     share = goodput(values, background, option, period_s) - today
     low, high = (float(bound) for bound in np.quantile(drawn, [0.025, 0.975]))
     gpu_hours = share * gpus * MONTH_HOURS
-    per_share = gpus / today if today > 0 else inf
+    per_share = gpus / today if today > 0 else None
     return Saving(
         name=name,
         share=share,
         expected=sum(drawn) / len(drawn),
         low=low,
         high=high,
-        gpus=share * per_share,
-        gpus_low=low * per_share,
-        gpus_high=high * per_share,
+        gpus=per_share and share * per_share,
+        gpus_low=per_share and low * per_share,
+        gpus_high=per_share and high * per_share,
         gpu_hours_a_month=gpu_hours,
         money_a_month=gpu_hours * values["cluster.price_per_gpu_hour"],
         pays=breakeven(values, background, option, period_s),

@@ -40,9 +40,11 @@ def compare(words: Sequence[str], terminal: Terminal | None = None) -> int:
     given = key_values(words, KEYS)
     terminal = terminal or Terminal()
     limit = percentage("fail_above", given["fail_above"]) if "fail_above" in given else None
-    comparison = _two_arms(given, terminal) if "run" in given else _two_results(given, terminal)
+    results = _read_arms(given) if "run" in given else _read_results(given)
+    comparison = _compared(given, results)
+    _head(given, results, comparison, terminal)
     _rows(comparison, terminal)
-    return 0 if limit is None else _judge(comparison, limit, terminal)
+    return 0 if limit is None else _judge(comparison, results, limit, terminal)
 
 
 def _require(given: dict[str, str], needed: Sequence[str], refused: Sequence[str]) -> None:
@@ -55,39 +57,58 @@ def _require(given: dict[str, str], needed: Sequence[str], refused: Sequence[str
 
 
 # --- what is compared
-def _two_results(given: dict[str, str], terminal: Terminal) -> Comparison:
+Results = dict[str, Accounted]  # by the key that named them
+
+
+def _read_results(given: dict[str, str]) -> Results:
     _require(given, ("base", "new"), ("run", "base_arm", "new_arm"))
-    base, new = (read_account(Path(given[key]), key) for key in ("base", "new"))
-    alike = likeness(base, new)
-    if alike.work and not yes_or_no("allow_unlike", given.get("allow_unlike", "false")):
+    results = {key: read_account(Path(given[key]), key) for key in ("base", "new")}
+    work = likeness(**results).work
+    if work and not yes_or_no("allow_unlike", given.get("allow_unlike", "false")):
         raise BadInput(
-            f"new: did other work than base: {'; '.join(map(str, alike.work))}; "
+            f"new: did other work than base: {'; '.join(map(str, work))}; "
             "compare results of the same work, or give allow_unlike=true"
         )
-    comparison = unpaired(base, new)
+    return results
+
+
+def _read_arms(given: dict[str, str]) -> Results:
+    _require(given, ("run", "base_arm", "new_arm"), ("base", "new", "allow_unlike"))
+    result = read_account(Path(given["run"]), "run")
+    for key in ("base_arm", "new_arm"):
+        if given[key] not in result.arms:
+            raise BadInput(f"{key}: {given['run']} has no arm {given[key]!r}; {near(given[key], result.arms)}")
+    return {"run": result}
+
+
+def _compared(given: dict[str, str], results: Results) -> Comparison:
+    if "run" in results:
+        return paired(results["run"], given["base_arm"], given["new_arm"])
+    comparison = unpaired(**results)
     if not comparison.rows:
-        raise BadInput(f"new: has no arm in common with base ({', '.join(base.arms)}); measure the same arms")
-    _stamps((base, new), terminal)
-    for key, result in (("base", base), ("new", new)):
+        raise BadInput(
+            f"new: has no arm in common with base ({', '.join(results['base'].arms)}); measure the same arms"
+        )
+    return comparison
+
+
+# --- what a reader must know first
+def _head(given: dict[str, str], results: Results, comparison: Comparison, terminal: Terminal) -> None:
+    for stamp in dict.fromkeys(stamp for result in results.values() for stamp in result.summary.stamps):
+        terminal.say(stamp, "bold yellow")
+    for key, result in results.items():
         terminal.say(f"{key:4}  {given[key]}: {_about(result)}")
+        if result.summary.status == "invalid":
+            terminal.say(f"{key} is INVALID: do not rely on its figures; its own report says why", "bold red")
+    if "new" not in results:
+        return
+    alike = likeness(**results)
     if alike.work:
         terminal.say(f"UNLIKE WORK, compared as asked: {'; '.join(map(str, alike.work))}", "bold yellow")
     _note(terminal, "measured differently", alike.settings)
     _note(terminal, "environment differs", alike.environment)
     if comparison.left_out:
         terminal.say(f"only in one of the two: {', '.join(comparison.left_out)}", "dim")
-    return comparison
-
-
-def _two_arms(given: dict[str, str], terminal: Terminal) -> Comparison:
-    _require(given, ("run", "base_arm", "new_arm"), ("base", "new", "allow_unlike"))
-    result = read_account(Path(given["run"]), "run")
-    for key in ("base_arm", "new_arm"):
-        if given[key] not in result.arms:
-            raise BadInput(f"{key}: {given['run']} has no arm {given[key]!r}; {near(given[key], result.arms)}")
-    _stamps((result,), terminal)
-    terminal.say(f"run   {given['run']}: {_about(result)}")
-    return paired(result, given["base_arm"], given["new_arm"])
 
 
 def _about(result: Accounted) -> str:
@@ -95,11 +116,6 @@ def _about(result: Accounted) -> str:
     launches = max((arm.launches for arm in summary.arms), default=0)
     where = f"{summary.scenario} on {summary.machine}, {summary.world_size} ranks"
     return f"{where}, {summary.design} design, {launches} launches, {summary.status}"
-
-
-def _stamps(results: Sequence[Accounted], terminal: Terminal) -> None:
-    for stamp in dict.fromkeys(stamp for result in results for stamp in result.summary.stamps):
-        terminal.say(stamp, "bold yellow")
 
 
 def _note(terminal: Terminal, title: str, differences: Sequence[Difference]) -> None:
@@ -166,7 +182,7 @@ def _plus(difference: float, unit: str) -> str:
 
 
 # --- verdict
-def _judge(comparison: Comparison, limit: float, terminal: Terminal) -> int:
+def _judge(comparison: Comparison, results: Results, limit: float, terminal: Terminal) -> int:
     if not comparison.judged:
         raise BadInput("fail_above: no arm has a cost K on both sides, so nothing can be judged; measure longer")
     worse = comparison.worse(limit)
@@ -181,7 +197,9 @@ def _judge(comparison: Comparison, limit: float, terminal: Terminal) -> int:
             )
         else:
             terminal.say(f"{name} is worse: {rise}, but within noise", "yellow")
-    failed = any(row.outcome == "higher" for row in worse)
     if not worse:
         terminal.say(f"no cost rose by more than {100 * limit:g} %")
-    return 1 if failed else 0
+    invalid = [key for key, result in results.items() if result.summary.status == "invalid"]
+    if invalid:
+        terminal.say(f"FAILED: {' and '.join(invalid)} invalid, so nothing can pass on these figures", "bold red")
+    return 1 if invalid or any(row.outcome == "higher" for row in worse) else 0

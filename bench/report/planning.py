@@ -25,6 +25,8 @@ from bench.report.planning_words import (
 )
 from bench.report.words import digits, percent, seconds
 
+WIDE = 100
+LONG = ("source", "pays", "layer", "from ... to")  # columns that may take several lines
 PLAIN_WIDTH = 120  # of output that goes to a file or a pipe
 BAR_WIDTH = 24
 TORNADO_ROWS = 8
@@ -47,6 +49,11 @@ class Planning:
         if console is None and not self.console.is_terminal:
             self.console.width = PLAIN_WIDTH
 
+    @classmethod
+    def plain(cls) -> Planning:
+        """For a notebook: plain text of a fixed width instead of what rich makes of Jupyter."""
+        return cls(Console(force_jupyter=False, force_terminal=False, width=PLAIN_WIDTH, highlight=False))
+
     def say(self, text: str = "", style: str = "") -> None:
         self.console.print(Text(text, style=style), soft_wrap=True)
 
@@ -63,10 +70,9 @@ class Planning:
             self.sensitivity,
             self.sizes,
             self.cost,
+            self.review,
         ):
             section(found)
-        self.title("For the review", found.label)
-        self.say(paragraph(found))
 
     # --- sections
     def headline(self, found: Answer) -> None:
@@ -195,10 +201,15 @@ class Planning:
             f"{number(cost['per_failure'])} for each failure"
         )
 
+    def review(self, found: Answer) -> None:
+        self.title("For the review", found.label)
+        self.say(paragraph(found))
+
     def _table(self, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
         for head in heads:
-            table.add_column(head, overflow="fold")
+            # In a narrow terminal every column gives way; nothing is ever cut off.
+            table.add_column(head, overflow="fold", no_wrap=head not in LONG and self.console.width >= WIDE)
         for row in rows:
             table.add_row(*row)
         self.console.print(table)

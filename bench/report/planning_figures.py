@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,13 @@ def write_figures(found: Answer, folder: Path) -> list[Path]:
         draw(found).savefig(path, dpi=150)
         paths.append(path)
     return paths
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as the bytes of a PNG, for a notebook."""
+    buffer = BytesIO()
+    figure.savefig(buffer, dpi=100)
+    return buffer.getvalue()
 
 
 def _empty(height: float) -> tuple[Figure, Axes]:

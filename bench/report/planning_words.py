@@ -14,14 +14,10 @@ def notes(found: Answer) -> list[str]:
     """What a reader must know before any figure."""
     results = found.inputs.results
     same = found.inputs.by_name["save.cost_s"].value == found.inputs.by_name["baseline.cost_s"].value
-    alike = (
-        ["save.* is a synchronous save: there is no asynchronous one to compare. Give save.durable_s."] if same else []
-    )
+    alike = ["save.* is a synchronous save, there is no asynchronous one to compare; give save.durable_s."] * same
     if not results:
-        return [
-            *alike,
-            "Nothing here was measured: every input is an assumption or was stated. Give run=RESULT of `bench run`.",
-        ]
+        nothing = "Nothing here was measured: every input is an assumption or was stated."
+        return [*alike, f"{nothing} Give run=RESULT of `bench run`."]
     texts = [*alike, *(f"from {each.name}" for each in results)]
     if any(each.summary["rehearsal"] for each in results):
         texts.append("A REHEARSAL on emulated nodes stands behind this: no cluster's figures.")
@@ -53,25 +49,34 @@ def _at_period(each: AtPeriod) -> str:
 
 def paragraph(found: Answer) -> str:
     """Buy GPUs or deploy a layer: for a planning review."""
-    best = found.saving(found.decision)
-    gpus = found.inputs.plan.gpus
-    decided = f" The answer is decided by {found.bars[0].name} ({found.bars[0].kind})" if found.bars else ""
-    if decided and min(found.bars[0].at_low, found.bars[0].at_high) <= 0 < best.share:
-        decided += ", which alone can reverse it"
+    best, gpus = found.saving(found.decision), found.inputs.plan.gpus
+    shares = f"{percent(best.low)} to {percent(best.high)}"
     if best.share <= 0:
-        return (
-            f"On {gpus} GPUs no layer saves GPU time at this period (best: {best.name}, {percent(best.share)}; "
-            f"range {percent(best.low)} to {percent(best.high)}).{decided}."
+        outcome = f"best: {best.name}, {percent(best.share)}; {shares}"
+        text = f"On {gpus} GPUs no layer saves GPU time at this period ({outcome})."
+    else:
+        text = (
+            f"{_buy(best)} save {percent(best.share)} of {gpus} GPUs by {best.name} "
+            f"({shares} over the inputs' ranges). "
+            f"That is {digits(best.gpu_hours_a_month)} GPU-hours and {digits(best.money_a_month)} in money a month, at "
+            f"{number(found.cost['price_per_gpu_hour'])} a GPU-hour."
         )
-    return (
-        f"Buy {count(best.gpus)} GPUs, or save {percent(best.share)} of {gpus} GPUs by {best.name}: "
-        "the same useful time. "
-        f"Range {percent(best.low)} to {percent(best.high)}, "
-        f"or {count(best.gpus_low)} to {count(best.gpus_high)} GPUs. "
-        f"That is {digits(best.gpu_hours_a_month)} GPU-hours and {digits(best.money_a_month)} in money a month, at "
-        f"{number(found.cost['price_per_gpu_hour'])} a GPU-hour.{decided}. "
-        f"Figures are {found.label}; the failure rate is assumed, as no short test can measure one."
-    )
+    label = f"Figures are {found.label}; the failure rate is assumed, as no short test can measure one."
+    return f"{text} {_decided(found)}{label}"
+
+
+def _buy(best: Saving) -> str:
+    if best.gpus is None or best.gpus_low is None or best.gpus_high is None:
+        return "No number of GPUs makes today's set-up useful at this period:"
+    return f"Buy {count(best.gpus)} GPUs ({count(best.gpus_low)} to {count(best.gpus_high)}), or"
+
+
+def _decided(found: Answer) -> str:
+    if not found.bars:
+        return ""
+    top, share = found.bars[0], found.saving(found.decision).share
+    reverses = ", which alone can reverse it" if min(top.at_low, top.at_high) <= 0 < share else ""
+    return f"The answer is decided by {top.name} ({top.kind}){reverses}. "
 
 
 def breakeven(each: Saving) -> str:

@@ -84,6 +84,15 @@ def figure_tables(columns: Sequence[tuple[str, Arm]], width: int) -> Iterator[Ta
         yield table
 
 
+def _sweep_cells(point: dict[str, Any]) -> tuple[str, ...]:
+    shares = [Figure(**found) if (found := point[name]) else None for name in ("share", "predicted_share")]
+    measured, predicted = (MISSING if share is None else with_interval(share, percent) for share in shares)
+    period = seconds(point["period_s"]) + " *" * point["saturated"]
+    words = {True: "overlap", False: "DIFFER", None: ""}[point["agree"]]
+    steps = point["interval_steps"]
+    return f"{steps} step{'s' * (steps > 1)}", period, measured, predicted, words
+
+
 class Terminal:
     """Writes to standard output; redraws one line of progress on a terminal, prints plain lines elsewhere."""
 
@@ -206,25 +215,20 @@ class Terminal:
         self.say(self._legend(summary), "dim")
 
     def _sweep(self, summary: Summary) -> None:
-        """The share at every measured interval beside what the longest one predicts."""
+        """The share at every measured interval beside what the longest one predicts; a table an arm."""
         if not summary.sweep:
             return
-        self.say("\nThe share at several periods", "bold")
-        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        for title in ("arm", "steps", "period", "share measured", "predicted", ""):
-            table.add_column(title, justify="left", no_wrap=True)
-        for point in summary.sweep:
-            measured, predicted = point["share"], point["predicted_share"]
-            words = {True: "agrees", False: "DIFFERS", None: ""}[point["agree"]]
-            table.add_row(
-                point["arm"],
-                str(point["interval_steps"]),
-                seconds(point["period_s"]),
-                MISSING if measured is None else with_interval(Figure(**measured), percent),
-                MISSING if predicted is None else with_interval(Figure(**predicted), percent),
-                words + " (saturated)" * point["saturated"],
-            )
-        self.console.print(table)
+        self.say("\nThe share K/P at several intervals, and what K and L of the longest predict", "bold")
+        for arm in dict.fromkeys(point["arm"] for point in summary.sweep):
+            table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+            for title in (arm, "period", "share measured", "predicted", ""):
+                table.add_column(title, justify="left", no_wrap=True)
+            for point in summary.sweep:
+                if point["arm"] == arm:
+                    table.add_row(*_sweep_cells(point))
+            self.console.print(table)
+        if any(point["saturated"] for point in summary.sweep):
+            self.say("* saturated: the write outlasts the period, so saves wait for each other", "dim")
 
     def _legend(self, summary: Summary) -> str:
         periods = sorted(arm.period_s for arm in summary.arms if arm.period_s is not None)

@@ -9,7 +9,7 @@ import pytest
 from bench.measure.events import LaunchRecord, read_launch
 from bench.measure.summary import summarise
 from bench.schema import Arm, Summary
-from tests.measure.streams import ArmSpec, Scenario, run_json, write_launch
+from tests.measure.streams import ArmSpec, Scenario, run_json, simulate, write_files, write_launch
 
 SCENARIO = Scenario(cycles=6, probe_bytes_per_s=50e6, verify=True)
 
@@ -178,3 +178,51 @@ def test_the_summary_is_json_without_nan(tmp_path: Path) -> None:
 def test_accounting_the_same_launches_again_gives_the_same_summary(tmp_path: Path) -> None:
     records = quick(tmp_path)
     assert summarise(run_json(SCENARIO), records) == summarise(run_json(SCENARIO), list(reversed(records)))
+
+
+# --- around the saves -------------------------------------------------------------------------------------------------
+def test_figures_from_around_the_saves_are_those_that_went_in(tmp_path: Path) -> None:
+    scenario = replace(SCENARIO, delete_s=0.03, flush_s=0.5, d2h_bytes_per_s=20e6, nodes=2, load_s=(0.4, 0.1))
+    records = launches(tmp_path, *(replace(scenario, index=index) for index in (1, 2, 3)))
+    summary, _, _ = summarise(run_json(scenario), records)
+    found = arm(summary, "sync_local")
+    assert found.delete_s is not None
+    assert (found.delete_s.median, found.delete_s.n, found.delete_s.interval) == (pytest.approx(0.03), 12, "ci95")
+    assert found.flush_s is not None
+    assert (found.flush_s.median, found.flush_s.n) == (1.0, 3)  # of two nodes that flush together the slower
+    assert found.write_s is not None
+    assert found.write_s.median == pytest.approx(0.2)
+    assert summary.d2h_bytes_per_s is not None
+    assert (summary.d2h_bytes_per_s.median, summary.d2h_bytes_per_s.n) == (pytest.approx(20e6), 12)
+    assert arm(summary, "none").delete_s is None
+    assert arm(summary, "none").flush_s is None
+    assert arm(summary, "none").limited_by is None
+
+
+def test_staging_is_bytes_of_a_rank_over_the_slowest_ranks_stage_phase(tmp_path: Path) -> None:
+    scenario = replace(SCENARIO, d2h_bytes_per_s=10e6)
+    job = simulate(scenario)
+    for worker in job.workers:
+        for event in worker.events:
+            if event.get("name") == "save" and event.get("arm") == "nvrx_async" and event["kind"] == "span":
+                length = 0.2 if worker.rank else 0.1
+                event["phases"] = [["stage", event["t0"], event["t0"] + length]]
+    write_files(tmp_path, scenario.launch(), job.files)
+    summary, _, _ = summarise(run_json(scenario), [read_launch(tmp_path)])
+    found = arm(summary, "nvrx_async")
+    assert found.staging_bytes_per_s is not None
+    assert found.staging_bytes_per_s.median == pytest.approx(1_000_000 / 0.2)
+    assert found.staging_ceiling_share == pytest.approx(0.5)
+    assert found.limited_by == "staging"  # 0.2 s of an L of 0.35 s
+    assert arm(summary, "sync_local").staging_bytes_per_s is None
+
+
+def test_the_stamps_say_what_every_reader_must_know(tmp_path: Path) -> None:
+    records = launches(tmp_path, SCENARIO)
+    storage = {"fsync": True, "provisioned_bytes_per_s": None, "throttle_bytes_per_s": 1e6}
+    run = run_json(SCENARIO, cluster={"name": "emulated"}, train={"compute": "paced", "step_s": 0.1}, storage=storage)
+    words = [stamp.split(" ")[0] for stamp in summarise(run, records)[0].stamps]
+    assert words == ["REHEARSAL", "cpu:", "paced:", "throttled:"]
+    plain = run_json(SCENARIO)
+    plain["environment"]["device"] = "cuda"
+    assert summarise(plain, records)[0].stamps == []

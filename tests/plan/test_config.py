@@ -19,7 +19,7 @@ WRONG = {
     ),
     "a negative recovery": (lambda: Recovery(seconds=-1.0), "recovery.seconds: must be 0 or more"),
     "a negative price of a layer": (lambda: Recovery(in_job_overhead_share=-0.1), "recovery.in_job_overhead_share"),
-    "no rate": (lambda: Failures(), "failures.per_1000_node_days: is not stated"),
+    "no rate": (Failures, "failures.per_1000_node_days: is not stated"),
     "a rate of zero": (lambda: Failures(per_1000_node_days=0.0), "failures.per_1000_node_days: must be greater than 0"),
     "a negative rate": (
         lambda: Failures(per_1000_node_days=-3.0),

@@ -49,7 +49,7 @@ def test_shares_follow_the_counts():
 
 
 def test_the_own_profile_asks_for_a_rate():
-    with pytest.raises(BadInput, match="failures.per_1000_node_days: is not stated"):
+    with pytest.raises(BadInput, match=r"failures\.per_1000_node_days: is not stated"):
         compose_plan(["failures=own"])
     assert compose_plan(["failures=own", "failures.per_1000_node_days=4"]).failures.per_1000_node_days == 4
 

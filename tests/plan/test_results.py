@@ -12,7 +12,7 @@ from tests.plan.made import ASYNC, recovery, result, sample
 
 
 def test_a_folder_without_a_summary_is_refused(tmp_path):
-    with pytest.raises(BadInput, match="holds no summary.json; give the folder"):
+    with pytest.raises(BadInput, match=r"holds no summary\.json; give the folder"):
         read(tmp_path)
 
 

@@ -119,9 +119,7 @@ def test_the_closed_goodput_is_the_formula_of_the_kind_of_save():
     asynchronous = build(VALUES | {"save.slowdown": 0.02}, BACKGROUND, "save", frozenset())
     synchronous = build(VALUES, BACKGROUND, "baseline", frozenset())
     assert (asynchronous.closed(1800).formula, synchronous.closed(1800).formula) == ("vaidya_1997", "daly_2006")
-    expected = 1800 / formulas.wall_s(1800, 1760, 40, 270, synchronous.mtbf_s) * 1760 / 1800
     assert synchronous.goodput(1800) == pytest.approx(1760 / formulas.wall_s(1760, 1760, 40, 270, synchronous.mtbf_s))
-    assert expected == pytest.approx(synchronous.goodput(1800), rel=1e-3)
     assert synchronous.closed(1800).in_range
 
 

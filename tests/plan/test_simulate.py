@@ -224,7 +224,7 @@ def test_1000_replicates_of_90_days_on_100_000_gpus_take_less_than_5_seconds():
 
 def test_1000_replicates_stay_far_below_a_gigabyte_however_long_they_run():
     peaks = []
-    for days in (1, 3):
+    for days in (3, 9):
         tracemalloc.start()
         simulate(LARGE, days * DAY_S, 1000, seed=3)
         peaks.append(tracemalloc.get_traced_memory()[1])

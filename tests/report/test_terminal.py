@@ -105,8 +105,9 @@ def test_hours_of_gpus_are_named_so(screen):
 def test_a_rehearsal_is_stamped_in_the_plan_and_in_the_result(screen):
     config = Run(cluster=Cluster(name="emulated"))
     screen.terminal.plan(config, plan(config), EXPECTED)
-    screen.terminal.result(summary(rehearsal=True), Path("result"))
+    screen.terminal.result(summary(stamps=["REHEARSAL on emulated nodes", "paced: no interference"]), Path("result"))
     assert screen.text.count("REHEARSAL") == 2
+    assert screen.text.index("paced: no interference") < screen.text.index("What a checkpoint costs")
 
 
 def test_what_is_unknown_is_said_to_be_unknown(screen):
@@ -189,6 +190,27 @@ def test_many_arms_are_split_into_tables_that_fit():
     screen.terminal.result(summary(arms=[arm(f"arm_{number}") for number in range(5)]), Path("result"))
     table = screen.text.split("period P")[0]
     assert table.count("true cost K") == 3
+    assert max(map(len, table.splitlines())) <= 80
+
+
+def test_what_limits_an_arm_is_a_row_of_the_table(screen):
+    screen.terminal.result(summary(arms=[arm("sync_local", limited_by="slowest rank")]), Path("r"))
+    rows = {line[:18].strip(): line[18:].strip() for line in screen.text.splitlines()}
+    assert rows["limited by"] == "slowest rank"
+
+
+def test_a_sweep_shows_the_measured_share_beside_the_predicted_one(screen):
+    share = {"median": 0.25, "low": 0.2, "high": 0.3, "n": 12, "interval": "ci95"}
+    point = {"arm": "nvrx_async", "compute_s": 1.5, "period_s": 2.0, "share": share}
+    longest = point | {"interval_steps": 16, "predicted_share": None, "saturated": False, "agree": None}
+    short = point | {"interval_steps": 2, "predicted_share": share, "saturated": True, "agree": False}
+    screen.terminal.result(summary(sweep=[short, longest]), Path("r"))
+    short_row, long_row = (line.split() for line in screen.text.splitlines() if " steps " in line)
+    assert short_row[:5] == ["2", "steps", "2.00", "s", "*"]
+    assert (short_row.count("25.0"), short_row[-1]) == (2, "DIFFER")
+    assert (long_row[:4], long_row.count("25.0"), long_row[-1]) == (["16", "steps", "2.00", "s"], 1, "-")
+    assert "* saturated" in screen.text
+    table = screen.text[screen.text.index("share measured") : screen.text.index("* saturated")]
     assert max(map(len, table.splitlines())) <= 80
 
 

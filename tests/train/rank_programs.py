@@ -193,16 +193,17 @@ def held(path: str) -> dict[str, Any]:
     return {"local": local, "shapes": shapes, "digests": digests, "counted": counted, "differing": differing}
 
 
-def users(target: str, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """A user's module trained for four steps in every sharding: its losses and the names in its tree."""
-    found = {}
-    for sharding in SHARDINGS:
-        train = replace(TRAIN, weight_decay=0.0, sharding=sharding)
-        model = Model(target=target, kwargs=kwargs, vocab_size=257)
-        config = Run(model=model, train=train, ranks_per_node=dist.get_world_size())
-        state = build_state(config, CPU)
-        found[sharding] = {"losses": steps(state, config, 4, data_of(config)), "names": list(state.tree()["model"])}
-    return found
+def users(targets: list[str], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Users' modules trained for four steps in every sharding: losses, and the names in the tree."""
+    return {target: {sharding: _users(target, kwargs, sharding) for sharding in SHARDINGS} for target in targets}
+
+
+def _users(target: str, kwargs: dict[str, Any], sharding: str) -> dict[str, Any]:
+    train = replace(TRAIN, weight_decay=0.0, sharding=sharding)
+    model = Model(target=target, kwargs=kwargs, vocab_size=257)
+    config = Run(model=model, train=train, ranks_per_node=dist.get_world_size())
+    state = build_state(config, CPU)
+    return {"losses": steps(state, config, 4, data_of(config)), "names": list(state.tree()["model"])}
 
 
 PROGRAMS = {

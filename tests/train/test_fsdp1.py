@@ -45,11 +45,8 @@ def test_flat_parameters_are_those_of_their_unit_one_after_the_other(compared: l
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("world_size", "model"), [(2, "own"), (3, "narrow")])
-def test_the_local_form_is_torchs_without_a_copy_a_padding_or_a_warning(
-    ranks: Ranks, world_size: int, model: str
-) -> None:
-    found = ranks(world_size, "local_form", model=model)
+def test_the_local_form_is_torchs_without_a_copy_a_padding_or_a_warning(ranks: Ranks) -> None:
+    found = ranks(3, "local_form", model="narrow")  # whose flat parameters do not divide by three
     for rank in found:
         assert len(rank["same"]) == 3
         assert all(rank["same"].values()), rank["same"]

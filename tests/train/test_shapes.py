@@ -244,7 +244,7 @@ def test_the_driver_learns_the_bytes_and_the_place(tmp_path: Path, monkeypatch: 
     [
         ({"state": "shapes_of:"}, "^state: must be shapes_of:PATH"),
         ({"state": "some/path"}, "^state: must be shapes_of:PATH"),
-        ({"train": Train()}, "^state: holds the shapes .* add train.compute=paced train.step_s=SECONDS"),
+        ({"train": Train()}, "^state: holds shapes .* add train.compute=paced train.step_s=SECONDS"),
         ({"train": Train(compute="paced", step_s=1.0, sharding="fsdp1_local")}, "^train.sharding: fsdp1_local cuts"),
         ({"state": None, "state_bytes": 3}, "^state_bytes: is found in the checkpoint"),
         ({"state_bytes": 0}, "^state_bytes: must be greater than 0"),

@@ -115,17 +115,17 @@ def test_a_users_module_trains_in_every_sharding_bare_or_with_its_logits_in_a_re
     ranks: Ranks, tmp_path: Path
 ) -> None:
     (tmp_path / "users_module.py").write_text(USERS_MODULE)
-    kwargs = {"width": 8, "depth": 2}
-    for name in ("Bare", "Wrapping"):
-        found = ranks(2, "users", python_path=str(tmp_path), target=f"users_module.{name}", kwargs=kwargs)
-        assert found[0] == found[1]
-        losses = found[0]["fsdp2"]["losses"]
+    targets, kwargs = ["users_module.Bare", "users_module.Wrapping"], {"width": 8, "depth": 2}
+    ranks_found = ranks(2, "users", python_path=str(tmp_path), targets=targets, kwargs=kwargs)
+    assert ranks_found[0] == ranks_found[1]
+    for found in ranks_found[0].values():
+        losses = found["fsdp2"]["losses"]
         assert losses[-1] < losses[0] == pytest.approx(math.log(257), abs=0.5)
         for sharding in ("fsdp1_local", "fsdp1_sharded"):
-            assert found[0][sharding]["losses"] == pytest.approx(losses, rel=1e-5)
-        assert "layers.1.bias" in found[0]["fsdp2"]["names"]
-        assert "layers.1._flat_param" in found[0]["fsdp1_local"]["names"]
-        assert sorted(found[0]["fsdp1_sharded"]["names"]) == sorted(found[0]["fsdp2"]["names"])
+            assert found[sharding]["losses"] == pytest.approx(losses, rel=1e-5)
+        assert "layers.1.bias" in found["fsdp2"]["names"]
+        assert "layers.1._flat_param" in found["fsdp1_local"]["names"]
+        assert sorted(found["fsdp1_sharded"]["names"]) == sorted(found["fsdp2"]["names"])
 
 
 # --- what a checkpoint holds
