@@ -31,7 +31,7 @@ from bench.progress import Watcher
 from bench.report.terminal import Terminal
 from bench.results import ResultFolder
 from bench.schema import Summary
-from bench.train import data_check
+from bench.train import data_check, shapes
 
 LOOK_S = 0.5
 INTERRUPTED = 130
@@ -66,6 +66,7 @@ def refuse_contradictions(config: Run) -> None:
 
 def resolved(config: Run, gpus: int) -> Run:
     """The configuration with "auto" device and relative folders made definite, and its parts checked together."""
+    config = shapes.settled(config)
     device = config.device
     if device == "auto":
         device = "cuda" if gpus >= config.ranks_per_node and config.cluster.name == "local" else "cpu"

@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node=2 scripts/adopt_async_checkpoint.py CHECKPOINT_DIR [STEPS]
 
-Copy what is marked (1) to (4) into your own script. Every rank writes its own shard; a checkpoint counts when all of them
-stand under their final names. Run it again with more steps and it resumes.
+Copy what is marked (1) to (4) into your own script. Every rank writes its own shard; a checkpoint counts when all of
+them stand under their final names. Run it again with more steps and it resumes.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ REFUSED = {
     "train.seq_len": lambda: Run(train=Train(seq_len=2048)),
     "model.layers": lambda: Model(layers=0),
     "model.heads": lambda: Model(dim=100, heads=3),
-    "model.kv_heads": lambda: Model(heads=6, kv_heads=4),
+    "model.kv_heads": lambda: Model(dim=96, heads=6, kv_heads=4),
     "data.name": lambda: Data(name="source_txt"),
     "data.path": lambda: Data(name="tokens"),
     "data.dtype": lambda: Data(dtype="float32"),

@@ -32,7 +32,7 @@ LONGEST_MODULE_LINES = 400
 LONGEST_FUNCTION_LINES = 60
 
 # Which parts may import torch; all the rest runs where it is not installed.
-WITH_TORCH = re.compile(r"bench\.(train\.(?!data_check$)|checkpoint\.|node\.|faults\.|probe\.)")
+WITH_TORCH = re.compile(r"bench\.(train\.(?!(data_check|shapes)$)|checkpoint\.|node\.|faults\.|probe\.)")
 
 # A folder of option files offers exactly the variants that the code has.
 REGISTRIES = {"cluster": LAUNCHERS, "recovery": LAYERS}

@@ -40,7 +40,7 @@ class Context:
     node: int
     local_rank: int
     device: str  # "cpu" or "cuda"
-    incarnation: str  # unique per process incarnation; part of temporary names
+    incarnation: str  # of the job: the same on all ranks, another after each restart; part of temporary names
     recorder: Recorder
     events_dir: Path  # writers put their own event files here
     meta: dict[str, Any]  # identity of this slot for those files: launch, node, local_rank, rank, world_size, ...

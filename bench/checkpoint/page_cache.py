@@ -1,7 +1,7 @@
 """Cold reads: putting a checkpoint's files out of the client's page cache, and seeing whether they went.
 
-No rights are needed. Dirty pages stay, so files are synced first; on a network file system the server's cache is out of
-reach, which is why the share that stayed is reported beside every cold load.
+No rights are needed. Dirty pages stay, so files are flushed first; on a network file system the server's cache is out
+of reach, which is why the share that stayed is reported beside every cold load.
 """
 
 from __future__ import annotations
@@ -19,12 +19,24 @@ def files_below(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def evict(files: list[Path]) -> None:
-    """Ask the kernel to drop these files' pages. Raises OSError."""
+def flush(files: list[Path]) -> int:
+    """Make these files durable; returns their bytes. Takes as long as they were only in memory. Raises OSError."""
+    size = 0
     for path in files:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
+            size += os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+    return size
+
+
+def evict(files: list[Path]) -> None:
+    """Ask the kernel to drop the pages of these files, which are flushed (dirty pages would stay). Raises OSError."""
+    for path in files:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(descriptor)

@@ -103,10 +103,10 @@ def _launch_medians(measured: Sequence[Sample]) -> list[float]:
 
 
 def _flush(name: str, launches: Sequence[LaunchRecord]) -> Figure | None:
-    """Seconds that fsyncs by the node runners took after a launch; of nodes that flush together the slowest counts."""
+    """Seconds that a later fsync of the newest checkpoint took; of nodes that flush together the slowest counts."""
     found = []
     for launch in launches:
-        events = [event for runner in launch.runners for event in runner.named("flush") if event["arm"] == name]
+        events = [event for worker in launch.workers for event in worker.named("flush") if event["arm"] == name]
         if events and launch.kind != "pilot":
             found.append(max(float(event["seconds"]) for event in events))
     return figure(found)

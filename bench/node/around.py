@@ -1,15 +1,13 @@
-"""What a runner measures and checks around a launch: clock, storage probe, flush, content."""
+"""What a runner measures and checks around a launch: clock, storage probe, content."""
 
 from __future__ import annotations
 
 import json
-import os
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench.checkpoint.page_cache import files_below
 from bench.node import clocks
 from bench.node.base import MEETING_PATIENCE_S, Scene
 
@@ -58,31 +56,6 @@ def _probe(scene: Scene, when: str, bytes_per_process: int) -> None:
         bytes_per_process=bytes_per_process,
         fsync=fsync,
     )
-
-
-def flush(scene: Scene) -> None:
-    """How long it takes somebody else to make each arm's files durable: what was only in this host's page cache."""
-    for arm in scene.record["arms"]:
-        files = files_below(scene.checkpoint_dir / arm)
-        if not files:
-            continue
-        begin, size = time.monotonic(), 0
-        for path in files:
-            size += _sync(path)
-        scene.recorder.instant("flush", arm=arm, seconds=time.monotonic() - begin, bytes=size)
-
-
-def _sync(path: Path) -> int:
-    """fsync one file; returns its size. A file that another node removes meanwhile counts as nothing."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return 0
-    try:
-        os.fsync(descriptor)
-        return os.fstat(descriptor).st_size
-    finally:
-        os.close(descriptor)
 
 
 def verify(scene: Scene) -> None:

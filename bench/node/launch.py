@@ -59,7 +59,6 @@ class LaunchRunner:
         self.recorder.instant("leftovers", **self._leftovers(shm_before))
         self.scene.meet("verify")
         if status == "ok":
-            around.flush(self.scene)
             around.verify(self.scene)
         around.clock_and_probe(self.scene, "after")
         self.scene.meet("clean")  # the folder of checkpoints is shared: nobody removes it while another node reads

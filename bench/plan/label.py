@@ -22,6 +22,7 @@ class Input:
     low: float | None = None
     high: float | None = None
     derived: bool = False  # follows from other inputs, so no sensitivity varies it by itself
+    group: str | None = None  # inputs of one group move together: one cause decides where in their ranges they lie
 
     @property
     def varies(self) -> bool:

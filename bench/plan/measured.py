@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.errors import BadInput
 from bench.plan import results as read
@@ -11,6 +11,7 @@ from bench.plan.label import Input, Kind
 from bench.plan.results import Measured, Recovered, Result
 from bench.plan.scaling import Band, Point, barrier_quantile, scaled, scaled_recovery
 
+WRITES = "scaling of writes"
 BACKGROUND = 1.05  # a write that outlasts the save by so much goes on in the background
 MOST_SHARE = 0.99
 STORE_FALLS_SHORT = 2.0  # how far a store may stay behind its stated bandwidth: an assumption
@@ -36,11 +37,12 @@ def save_inputs(prefix: str, results: Sequence[Result], arm: str, target: Target
     figures = {name: read.save_figure(results, arm, name) for name in ("blocking_s", "cost_s", "durable_s")}
     cost = _scaled(f"{prefix}.cost_s", figures["cost_s"], _band(figures["cost_s"], target, by_ranks=False))
     if not _in_background(figures["blocking_s"], figures["durable_s"]):
-        return [cost]
+        return [_with_the_store(cost)]
     blocking = _scaled(
         f"{prefix}.blocking_s", figures["blocking_s"], _band(figures["blocking_s"], target, by_ranks=True)
     )
-    durable = _scaled(f"{prefix}.durable_s", figures["durable_s"], _band(figures["durable_s"], target, by_ranks=False))
+    band = _band(figures["durable_s"], target, by_ranks=False)
+    durable = _with_the_store(_scaled(f"{prefix}.durable_s", figures["durable_s"], band))
     if cost.kind == "measured":
         return [blocking, durable, cost]
     return [
@@ -115,6 +117,11 @@ def _scaled(name: str, found: Sequence[Measured], band: Band) -> Input:
     kind: Kind = "measured" if all(each.on_gpus for each in here) else "extrapolated"
     value = sum(each.mean for each in here) / len(here)
     return Input(name, max(value, 0.0), "s", kind, sources, max(low, 0.0), max(high, 0.0))
+
+
+def _with_the_store(each: Input) -> Input:
+    """How far the store scales is one unknown for every kind of save that is extrapolated with it."""
+    return replace(each, group=WRITES) if each.kind == "extrapolated" else each
 
 
 # --- recovery

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import exp, log
 
@@ -17,6 +17,7 @@ from bench.plan.simulate import simulate
 DRAWS = 300
 SIMULATED_FAILURES = 200  # of a replicate; what gaps and spares change shows long before
 SIMULATED_REPLICATES = 200
+NO_SPARES = "another node at hand"
 ONLY_SIMULATED = ("failures.weibull_shape",)  # closed forms know no gaps but those without memory
 
 
@@ -26,8 +27,8 @@ class Bar:
 
     name: str
     kind: str
-    low: float
-    high: float
+    low: float | None  # None: a group of inputs that move together from their low to their high ends
+    high: float | None
     at_low: float
     at_high: float
 
@@ -37,19 +38,39 @@ class Bar:
 
 
 def draws(inputs: Inputs, seed: int, count: int = DRAWS) -> Iterator[dict[str, float]]:
-    """Values with every uncertain input drawn from its range, evenly by factors where the range allows it."""
+    """Values with every uncertain input drawn from its range, evenly by factors where the range allows it.
+
+    Inputs of one group lie at the same place of their ranges.
+    """
     rng = np.random.default_rng(seed)
-    varying = [each for each in inputs.by_name.values() if each.varies]
+    groups = _groups(inputs)
     for _ in range(count):
-        yield inputs.values | {each.name: _draw(each, float(rng.random())) for each in varying}
+        values = inputs.values
+        for members in groups.values():
+            values |= _at(members, float(rng.random()))
+        yield values
 
 
-def _draw(each: Input, uniform: float) -> float:
+def _groups(inputs: Inputs) -> dict[str, list[Input]]:
+    """The uncertain inputs by what moves them: most by themselves."""
+    found: dict[str, list[Input]] = {}
+    for each in inputs.by_name.values():
+        if each.varies:
+            found.setdefault(each.group or each.name, []).append(each)
+    return found
+
+
+def _at(members: Sequence[Input], place: float) -> dict[str, float]:
+    """Values at a place of the ranges: 0 the low ends, 1 the high ones."""
+    return {each.name: _between(each, place) for each in members}
+
+
+def _between(each: Input, place: float) -> float:
     assert each.low is not None
     assert each.high is not None
     if each.low > 0:
-        return exp(log(each.low) + uniform * (log(each.high) - log(each.low)))
-    return each.low + uniform * (each.high - each.low)
+        return exp(log(each.low) + place * (log(each.high) - log(each.low)))
+    return each.low + place * (each.high - each.low)
 
 
 def interval(values: list[float]) -> tuple[float, float]:
@@ -64,7 +85,7 @@ def tornado(inputs: Inputs, option: Option) -> list[Bar]:
     Inputs without an effect are left out.
     """
     closed = _closed(inputs, option)
-    bars = [_bar(each, closed) for each in inputs.by_name.values() if each.varies and each.name not in ONLY_SIMULATED]
+    bars = [_bar(name, each, closed) for name, each in _groups(inputs).items() if name not in ONLY_SIMULATED]
     bars += _spares(inputs, closed)
     bars += _gaps(inputs, option)
     return sorted((bar for bar in bars if bar.swing > 1e-9), key=lambda bar: bar.swing, reverse=True)
@@ -77,11 +98,12 @@ def _closed(inputs: Inputs, option: Option) -> Response:
     return lambda changed: saved_share(inputs.values | changed, inputs.background, option, inputs.period_s)
 
 
-def _bar(each: Input, response: Response) -> Bar:
-    assert each.low is not None
-    assert each.high is not None
-    at_low, at_high = response({each.name: each.low}), response({each.name: each.high})
-    return Bar(each.name, each.kind, each.low, each.high, at_low, at_high)
+def _bar(name: str, members: Sequence[Input], response: Response) -> Bar:
+    low, high = (response(_at(members, place)) for place in (0.0, 1.0))
+    first = members[0]
+    if name == first.name:
+        return Bar(name, first.kind, first.low, first.high, low, high)
+    return Bar(name, first.kind, None, None, low, high)
 
 
 def _spares(inputs: Inputs, response: Response) -> list[Bar]:

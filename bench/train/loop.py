@@ -16,15 +16,15 @@ import torch
 import torch.distributed as dist
 
 from bench.checkpoint.base import Strategy
-from bench.checkpoint.page_cache import cached_share, evict, files_below
+from bench.checkpoint.page_cache import cached_share, evict, files_below, flush
 from bench.checkpoint.storage import step_dir
 from bench.checkpoint.trees import tree_digest
 from bench.config import Run
 from bench.design import Launch, Segment
 from bench.record import clock
+from bench.train.base import TrainState
 from bench.train.data import Source
 from bench.train.instrument import Instrument, dirty_bytes, wait_until
-from bench.train.state import TrainState
 
 VERIFY_STEPS = 3  # steps that change the parameters while the verified save is being written
 
@@ -114,15 +114,19 @@ class Trainer:
             return
         for cold in (True, False):
             share = self._evict(arm, newest) if cold else None
+            like = self.state.tree()
             self.barrier()
             with self.instrument.span("load", arm=arm, cold=cold, cached_share=share):
-                self.state.restore(self.arms[arm].load(newest, self.state.tree()))
+                self.state.restore(self.arms[arm].load(newest, like))
 
     def _evict(self, arm: str, step: int) -> float | None:
-        """Drop the checkpoint from this host's page cache; returns the share of it that stayed."""
+        """Flush the checkpoint, timed, and drop it from this host's page cache; returns the share that stayed there."""
         if not self.first_of_node:
             return None
         files = files_below(step_dir(self.arms[arm].context.directory, step))
+        begin = clock()
+        size = flush(files)
+        self.instrument.instant("flush", arm=arm, seconds=clock() - begin, bytes=size)
         evict(files)
         return cached_share(files)
 

@@ -14,13 +14,11 @@ from torch import Tensor, nn
 
 from bench.checkpoint.trees import local_tensor
 from bench.config import Run, Train
-from bench.train.base import StateMismatch, TrainState, Tree, paired, require_names
+from bench.train.base import TrainState, Tree, paired, require_names
 from bench.train.data import mix
 from bench.train.model import build_model, loss
 from bench.train.shaped import HeldState
 from bench.train.sharding import Sharding, shard
-
-__all__ = ["ModelState", "Schedule", "StateMismatch", "TrainState", "build_state"]
 
 LEAST_LR_SHARE = 0.1  # the cosine ends at a tenth of the peak and stays there
 

@@ -103,7 +103,7 @@ def context(arm: str, settings: Settings, slot: Slot, recorder: Recorder, meta: 
         node=settings.node,
         local_rank=slot.local_rank,
         device=settings.device,
-        incarnation=f"{settings.token[:8]}-{settings.launch.index}-{slot.incarnation}-{os.getpid()}",
+        incarnation=f"{settings.token[:8]}-{settings.launch.index}-{slot.incarnation}",
         recorder=recorder,
         events_dir=settings.events_dir,
         meta=meta,

@@ -15,7 +15,9 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "adopt_async_checkpoi
 def train(folder: Path, steps: int) -> tuple[float, int]:
     """(final loss, step it resumed from)"""
     command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run([*command, str(SCRIPT), str(folder), str(steps)], capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(
+        [*command, str(SCRIPT), str(folder), str(steps)], capture_output=True, text=True, timeout=110, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     match = re.search(r"loss ([\d.]+), resumed from step (\d+)", done.stdout)
     assert match, done.stdout

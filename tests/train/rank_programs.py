@@ -19,9 +19,10 @@ from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
 
 from bench.checkpoint.trees import flatten, localize, tree_digest
 from bench.config import Model, Run, Train
+from bench.train.base import TrainState
 from bench.train.data import Source, open_data
 from bench.train.sharding import SHARDINGS
-from bench.train.state import TrainState, build_state, clip_gradients
+from bench.train.state import build_state, clip_gradients
 
 CPU = torch.device("cpu")
 # 257 rows and 20 do not divide by three; of the 4 key rows of `narrow`, the last of three ranks gets none.

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from bench.checkpoint.trees import flatten, localize, tree_digest
 from bench.config import Model, Run, Train
+from bench.train.base import StateMismatch, TrainState
 from bench.train.data import open_data
-from bench.train.state import Schedule, StateMismatch, TrainState, build_state, clip_gradients
+from bench.train.state import Schedule, build_state, clip_gradients
 
 CPU = torch.device("cpu")
 CONF = Path(__file__).parents[2] / "conf"
