@@ -27,10 +27,11 @@ class Bar:
 
     name: str
     kind: str
-    low: float | None  # None: a group of inputs that move together from their low to their high ends
+    low: float | None
     high: float | None
     at_low: float
     at_high: float
+    ends: str | None = None  # the ends in words, where they are no two values of one input
 
     @property
     def swing(self) -> float:
@@ -103,7 +104,7 @@ def _bar(name: str, members: Sequence[Input], response: Response) -> Bar:
     first = members[0]
     if name == first.name:
         return Bar(name, first.kind, first.low, first.high, low, high)
-    return Bar(name, first.kind, None, None, low, high)
+    return Bar(name, first.kind, None, None, low, high, f"best to worst, {len(members)} inputs")
 
 
 def _spares(inputs: Inputs, response: Response) -> list[Bar]:
@@ -111,10 +112,8 @@ def _spares(inputs: Inputs, response: Response) -> list[Bar]:
     stated = inputs.by_name.get("cluster.spares")
     if stated is not None and stated.value == 0:
         return []
-    now = response({})
-    return [
-        Bar("cluster.spares", "assumed", 0.0, stated.value if stated else 1.0, response({"cluster.spares": 0.0}), now)
-    ]
+    without, now = response({"cluster.spares": 0.0}), response({})
+    return [Bar(NO_SPARES, "assumed", None, None, without, now, "never to as configured")]
 
 
 def _gaps(inputs: Inputs, option: Option) -> list[Bar]:

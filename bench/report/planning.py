@@ -13,6 +13,7 @@ from bench.plan.answer import Answer
 from bench.report.planning_words import (
     breakeven,
     doubt,
+    ends_of,
     honest_lines,
     long,
     notes,
@@ -168,7 +169,7 @@ class Planning:
             (
                 bar.name,
                 bar.kind,
-                f"{quantity(bar.low, units.get(bar.name, ''))} to {quantity(bar.high, units.get(bar.name, ''))}",
+                ends_of(bar, units.get(bar.name, "")),
                 f"{bar.at_low * 100:.3f} to {bar.at_high * 100:.3f} %",
                 "#" * max(round(BAR_WIDTH * bar.swing / widest), 1),
             )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from bench.plan.answer import Answer, AtPeriod
 from bench.plan.label import Input
 from bench.plan.savings import Breakeven, Saving
+from bench.plan.sensitivity import Bar
 from bench.report.words import MISSING, digits, duration, percent, seconds, size
 
 
@@ -51,7 +52,12 @@ def paragraph(found: Answer) -> str:
     """Buy GPUs or deploy a layer: for a planning review."""
     best, gpus = found.saving(found.decision), found.inputs.plan.gpus
     shares = f"{percent(best.low)} to {percent(best.high)}"
-    if best.share <= 0:
+    if best.low <= 0 < best.high and best.share > 0:
+        text = (
+            f"Not decided: on {gpus} GPUs {best.name} saves most, but anything from {shares} of GPU time; "
+            f"{percent(best.share)} with the inputs as listed. Narrow the deciding input first."
+        )
+    elif best.share <= 0:
         outcome = f"best: {best.name}, {percent(best.share)}; {shares}"
         text = f"On {gpus} GPUs no layer saves GPU time at this period ({outcome})."
     else:
@@ -134,6 +140,12 @@ def count(value: float) -> str:
 
 def span(low: float, high: float, form: Callable[[float], str]) -> str:
     return form(low) if low == high else f"{form(low)} to {form(high)}"
+
+
+def ends_of(bar: Bar, unit: str) -> str:
+    if bar.low is None or bar.high is None:
+        return bar.ends or MISSING
+    return f"{quantity(bar.low, unit)} to {quantity(bar.high, unit)}"
 
 
 def range_of(each: Input) -> str:

@@ -16,8 +16,7 @@ import torch
 import torch.distributed as dist
 
 from bench.checkpoint.base import Strategy
-from bench.checkpoint.page_cache import cached_share, evict, files_below, flush
-from bench.checkpoint.storage import step_dir
+from bench.checkpoint.page_cache import cached_share, evict, flush
 from bench.checkpoint.trees import tree_digest
 from bench.config import Run
 from bench.design import Launch, Segment
@@ -123,7 +122,7 @@ class Trainer:
         """Flush the checkpoint, timed, and drop it from this host's page cache; returns the share that stayed there."""
         if not self.first_of_node:
             return None
-        files = files_below(step_dir(self.arms[arm].context.directory, step))
+        files = self.arms[arm].files(step)
         begin = clock()
         size = flush(files)
         self.instrument.instant("flush", arm=arm, seconds=clock() - begin, bytes=size)

@@ -205,9 +205,12 @@ def observe_content(strategy: Strategy, context: Context, notes: Notes) -> None:
 def observe_life(strategy: Strategy, context: Context, notes: Notes) -> None:
     tree = sharded_tree(seed=2)
     for save, step in enumerate((2, 3, 4), start=1):
+        notes["digest_of_4"] = tree_digest(tree)
         strategy.save(step, tree, save)
+        mutate(tree)
         strategy.drain()
         dist.barrier()
+    notes["loaded_of_4"] = tree_digest(strategy.load(4, tree))
     notes["kept"] = [step for step in range(1, 5) if verify(context.directory, step)["complete"]]
     dist.barrier()
     if context.rank == 0:
@@ -482,6 +485,12 @@ def test_what_is_written_is_the_state_at_the_call_although_the_trainer_went_on(n
     for rank in notes[variant]:
         assert rank["loaded_digest"] == rank["digest"]
     assert notes[variant][0]["digest"] != notes[variant][1]["digest"], "each rank has its own shard"
+
+
+@pytest.mark.parametrize("variant", KEEPING)
+def test_later_saves_that_reuse_plans_and_memory_of_earlier_ones_write_the_new_values(notes, variant):
+    for rank in notes[variant]:
+        assert rank["loaded_of_4"] == rank["digest_of_4"]
 
 
 def test_a_writer_that_does_not_copy_is_caught_by_the_check_of_content(notes):

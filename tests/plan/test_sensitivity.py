@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from math import log
+
 import pytest
 
 from bench.plan.config import Cluster, Recovery, Save
 from bench.plan.inputs import gather
+from bench.plan.measured import WRITES
 from bench.plan.savings import OPTIONS, saved_share
-from bench.plan.sensitivity import draws, interval, tornado
-from tests.plan.made import failures, plan
+from bench.plan.sensitivity import NO_SPARES, draws, interval, tornado
+from tests.plan.made import failures, plan, result
 
 ASYNC = OPTIONS["asynchronous saves"]
 
@@ -60,10 +63,25 @@ def test_what_has_no_range_or_no_effect_is_left_out():
 
 
 def test_having_no_spare_node_at_all_is_one_of_the_ends():
-    (bar,) = [bar for bar in tornado(gather(plan(), []), ASYNC) if bar.name == "cluster.spares"]
-    assert bar.low == 0
+    inputs = gather(plan(), [])
+    (bar,) = [bar for bar in tornado(inputs, ASYNC) if bar.name == NO_SPARES]
+    assert bar.at_low == saved_share(inputs.values | {"cluster.spares": 0}, inputs.background, ASYNC, 1800.0)
+    assert bar.at_high == saved_share(inputs.values, inputs.background, ASYNC, 1800.0)
     none = gather(plan(cluster=Cluster(spares=0)), [])
-    assert "cluster.spares" not in {bar.name for bar in tornado(none, ASYNC)}
+    assert NO_SPARES not in {bar.name for bar in tornado(none, ASYNC)}
+
+
+def test_writes_that_were_extrapolated_together_move_together(tmp_path):
+    inputs = gather(plan(), [result(tmp_path)])
+    members = [each for each in inputs.by_name.values() if each.group == WRITES]
+    assert {each.name for each in members} == {"save.durable_s", "baseline.cost_s"}
+    for values in draws(inputs, seed=1, count=5):
+        places = [log(values[e.name] / e.low) / log(e.high / e.low) for e in members]
+        assert places[0] == pytest.approx(places[1])
+    bars = {bar.name: bar for bar in tornado(inputs, ASYNC)}
+    at_worst = inputs.values | {each.name: each.high for each in members}
+    assert bars[WRITES].at_high == pytest.approx(saved_share(at_worst, inputs.background, ASYNC, 1800.0))
+    assert not {"save.durable_s", "baseline.cost_s"} & set(bars)
 
 
 def test_the_shape_of_the_gaps_is_simulated_for_both_set_ups():

@@ -80,6 +80,14 @@ def test_the_paragraph_says_what_to_buy_or_do_what_it_is_worth_and_what_decides(
         assert part in text
 
 
+def test_the_paragraph_decides_nothing_where_the_range_holds_a_loss(found):
+    best = replace(found.saving(found.decision), low=-0.01)
+    doubtful = replace(found, savings=[best])
+    assert paragraph(doubtful).startswith(
+        f"Not decided: on 512 GPUs {best.name} saves most, but anything from -1.00 % to"
+    )
+
+
 def test_the_paragraph_says_so_where_nothing_pays():
     slow = Recovery(in_job_s=900.0, in_process_s=900.0)
     text = paragraph(answer(plan(save=Save(blocking_s=5.0), recovery=slow, simulation=Simulation(replicates=20))))
