@@ -34,7 +34,7 @@ run: setup ## measure this machine: bench run $(ARGS)
 test: setup ## every test but the slow ones
 	$(PYTEST) -m "not slow"
 
-slow: setup ## the slow tests
+slow: setup-notebooks ## the slow tests
 	$(PYTEST) -m slow --timeout 900
 
 bench: setup ## what the instrument itself costs, held against its bounds

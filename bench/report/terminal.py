@@ -65,13 +65,21 @@ ROWS: tuple[tuple[str, Callable[[Arm], str]], ...] = (
     ("written", lambda arm: size(arm.written_bytes)),
     ("write speed", _write_speed),
     ("limited by", lambda arm: arm.limited_by or MISSING),
+    ("load, cold", cell("load_cold_s", seconds)),
+    ("load, warm", cell("load_warm_s", seconds)),
+    ("deletion", cell("delete_s", seconds)),
+    ("host memory", lambda arm: size(arm.peak_host_bytes.median) if arm.peak_host_bytes else MISSING),
+    ("/dev/shm", lambda arm: size(arm.peak_shm_bytes.median) if arm.peak_shm_bytes else MISSING),
     ("content verified", lambda arm: VERIFIED[arm.content_verified]),
     ("saves measured", lambda arm: f"{arm.cycles} in {arm.launches} launches"),
 )
 
 
 def figure_tables(columns: Sequence[tuple[str, Arm]], width: int) -> Iterator[Table]:
-    """One column an arm (or a size), one line a figure: it stays readable at 80 columns and with many arms."""
+    """One column an arm (or a size), one line a figure: it stays readable at 80 columns and with many arms.
+
+    A figure that no column has (loads of a smoke run, memory in the quick design) has no line.
+    """
     fitting = max((width - LABEL_WIDTH) // ARM_WIDTH, 1)
     for first in range(0, len(columns), fitting):
         shown = columns[first : first + fitting]
@@ -79,8 +87,9 @@ def figure_tables(columns: Sequence[tuple[str, Arm]], width: int) -> Iterator[Ta
         table.add_column("", justify="left", no_wrap=True)
         for title, _ in shown:
             table.add_column(title, justify="left", no_wrap=True)
-        for label, cell in ROWS:
-            table.add_row(label, *(cell(arm) for _, arm in shown))
+        for label, text in ROWS:
+            if any(text(arm) != MISSING for _, arm in columns):
+                table.add_row(label, *(text(arm) for _, arm in shown))
         yield table
 
 
