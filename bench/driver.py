@@ -31,6 +31,7 @@ from bench.progress import Watcher
 from bench.report.terminal import Terminal
 from bench.results import ResultFolder
 from bench.schema import Summary
+from bench.supervise import with_token
 from bench.train import data_check, shapes
 
 LOOK_S = 0.5
@@ -152,6 +153,8 @@ class Session:
         """Finish the last occasion of an interrupted run: its own configuration, its finished launches kept."""
         folder = ResultFolder.open(Path(asked.resume or ""), "resume")
         content = folder.read_run()
+        if with_token(content["token"]):
+            raise BadInput(f"resume: {folder.path} is still running; wait for its end, or end it with Ctrl-C first")
         config = run_from_json(content["config"])
         content["interrupted"] = False
         content["occasions"][-1] |= {"started": time.time(), "resumed": True}

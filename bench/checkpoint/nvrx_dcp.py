@@ -12,23 +12,23 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
+import torch
 from nvidia_resiliency_ext.checkpointing.async_ckpt.filesystem_async import FileSystemWriterAsync
 from nvidia_resiliency_ext.checkpointing.async_ckpt.state_dict_saver import (
     CheckpointMetadataCache,
     save_state_dict_async_plan,
 )
 from torch.distributed.checkpoint import CheckpointException
-from torch.distributed.checkpoint._nested_dict import flatten_state_dict
+from torch.distributed.checkpoint._nested_dict import flatten_state_dict, unflatten_state_dict
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
-from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 from torch.distributed.checkpoint.storage import WriteResult
+from torch.distributed.tensor import DTensor
 
 from bench.checkpoint import folders, nvrx, trees, writer
 from bench.checkpoint.base import CheckpointError, Context, Tree
 from bench.checkpoint.dcp import Committing, Dcp, reasons
-from bench.checkpoint.dcp_async import Stager
 from bench.checkpoint.nvrx_together import NvrxTogether
 from bench.record import clock
 
@@ -42,7 +42,7 @@ class NvrxDcp(Dcp, NvrxTogether):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._results: nvrx.Results | None = None
-        self._stager: Stager | None = None
+        self._copies = Copies()  # for versions that make none
         self._plans = Plans()
         self._planned: Planned | None = None  # of the save in flight
 
@@ -50,13 +50,7 @@ class NvrxDcp(Dcp, NvrxTogether):
         with self.phase("wait_previous"):
             self._begin_together()
         target = self.target(step, save)
-        reason = self._attempt(target, tree)
-        with self.phase("commit"):
-            # With cached plans no rank hears of another one's failure: none may wait for a rank that has given up.
-            failed = self._failed_anywhere(reason)
-        if failed:
-            raise self._give_up(target, failed)
-        self._handed_over(target)
+        self._attempted(target, self._attempt(target, tree))
 
     def _attempt(self, target: folders.Target, tree: Tree) -> str | None:
         """Plan, copy, hand over. Returns why it failed, or None."""
@@ -83,8 +77,7 @@ class NvrxDcp(Dcp, NvrxTogether):
         with self.phase("stage"):
             if self.context.device == "cuda":  # only what lies on the CPU there: counters and random states
                 return dict(trees.map_leaves(trees.own_cpu_tensor, tree))
-            self._stager = self._stager or Stager("cpu", AsyncCheckpointerType.PROCESS)
-            return dict(self._stager.stage(tree))
+            return self._copies.take(tree)
 
     def _plan(self, target: folders.Target, tree: Tree) -> Planned:
         t_begin = clock()
@@ -131,7 +124,7 @@ class NvrxDcp(Dcp, NvrxTogether):
             self._results.renew()
         if self.context.rank == 0:
             folders.clear_leftovers(self.context.directory)
-        self._stager, self._planned, self._plans = None, None, Plans()
+        self._planned, self._plans, self._copies = None, Plans(), Copies()
 
     def close(self) -> None:
         super().close()
@@ -164,6 +157,38 @@ class Plans:
 
 def _form(leaf: Any) -> tuple[Any, ...]:
     return (leaf.shape, leaf.dtype) if hasattr(leaf, "dtype") else (type(leaf),)
+
+
+class Copies:
+    """Copies of a tree's CPU tensors in shared memory, kept from save to save: the writer gets them without another."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, torch.Tensor] = {}  # by DCP's names; DTensors as the tree's own
+
+    def take(self, tree: Tree) -> Tree:
+        """The tree with copies in place of its tensors. The ones of the last save must no longer be in use."""
+        flat, paths = flatten_state_dict(tree)
+        live = {name: leaf for name, leaf in flat.items() if isinstance(leaf, torch.Tensor)}
+        for name, leaf in live.items():
+            if name not in self._kept or _form(self._kept[name]) != _form(leaf):
+                self._kept[name] = _like(leaf)
+        kept = {name: self._kept[name] for name in live}
+        with torch.no_grad():
+            torch._foreach_copy_(
+                list(map(trees.local_tensor, kept.values())), list(map(trees.local_tensor, live.values()))
+            )
+        copied: Tree = unflatten_state_dict({**flat, **kept}, paths)
+        return copied
+
+
+def _like(leaf: torch.Tensor) -> torch.Tensor:
+    """A tensor of the same form in shared memory, its values undefined."""
+    part: torch.Tensor = trees.local_tensor(leaf)
+    local = torch.empty_like(part, memory_format=torch.contiguous_format).share_memory_()
+    if not isinstance(leaf, DTensor):
+        return local
+    mesh, placements = leaf.device_mesh, leaf.placements
+    return DTensor.from_local(local, mesh, placements, run_check=False, shape=leaf.shape, stride=leaf.stride())
 
 
 class Writer(Committing, FileSystemWriterAsync):  # type: ignore[misc]

@@ -61,12 +61,7 @@ class NvrxLocal(NvrxTogether):
         with self.phase("wait_previous"):
             self._begin_together()
         target = Target(self.name, save, step)
-        reason = self._attempt(target, tree)
-        with self.phase("commit"):
-            failed = self._failed_anywhere(reason)
-        if failed:
-            raise self._give_up(target, failed)
-        self._handed_over(target)
+        self._attempted(target, self._attempt(target, tree))
 
     def _attempt(self, target: Target, tree: Tree) -> str | None:
         """Copy and hand over. Returns why it failed, or None."""

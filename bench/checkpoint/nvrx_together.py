@@ -27,10 +27,16 @@ class NvrxTogether(Together):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._watch: nvrx.WriterWatch | None = None  # made by the first save, which pays for it
+        self._failed: str | None = None  # why this rank's part of the save in flight was not even handed over
 
     @property
     def writer_pid(self) -> int | None:
         return None if self._watch is None else self._watch.pid
+
+    def _attempted(self, target: Any, failed: str | None) -> None:
+        """This rank's part of a save is handed over, or has failed, which the next poll will tell to all ranks."""
+        self._failed = failed
+        self._handed_over(target)
 
     def poll(self) -> bool:
         """Collective while a save is in flight, and part of its cost: an all-reduce of one integer over gloo."""
@@ -56,7 +62,9 @@ class NvrxTogether(Together):
             time.sleep(0.002)
 
     def _progress(self) -> tuple[int, str | None]:
-        """This rank's writer: FAILED with the reason, PENDING or DONE."""
+        """This rank's part: FAILED with the reason, PENDING or DONE."""
+        if self._failed is not None:
+            return FAILED, self._failed
         try:
             if self._watch is not None and not self._watch.finished():
                 return PENDING, None
@@ -68,13 +76,6 @@ class NvrxTogether(Together):
     def _refused(self) -> str | None:
         """Why a writer that has finished could not write, or None."""
         return None
-
-    def _failed_anywhere(self, reason: str | None) -> str | None:
-        """The reasons of all ranks whose part of a save failed, on all of them; None if all went well. Collective."""
-        try:
-            return self._gather(reason) if self._agree(FAILED if reason else DONE) == FAILED else None
-        except RuntimeError as error:
-            return reason or f"the ranks could not agree: {storage.describe(error)}"
 
     @abstractmethod
     def _finalize(self) -> str | None:

@@ -19,8 +19,8 @@ from bench.supervise import Supervisor
 STOP_PATIENCE_S = 40.0  # a runner needs it to end its launch and ship what was measured
 
 WAYS_ON = (
-    "run it on the cluster with cluster=slurm or cluster=kubernetes, rehearse it here with cluster=emulated "
-    "(tiny model, CPU ranks), or print its plan with dry_run=true"
+    "run it on the cluster (cluster=slurm or cluster=kubernetes: not in this version yet), rehearse it here with "
+    "cluster=emulated (tiny model, CPU ranks), or print its plan with dry_run=true"
 )
 
 

@@ -10,11 +10,12 @@ import gc
 import json
 import os
 import sys
+import traceback
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -167,5 +168,17 @@ def main() -> int:
     return 0
 
 
+def run_and_leave() -> NoReturn:
+    """End at once: all is closed, and threads of libraries may abort an interpreter that winds down."""
+    try:
+        code = main()
+    except Exception:  # noqa: BLE001 - the process boundary: the launch fails, with the reason in this rank's log
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    run_and_leave()
