@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.config import Run
 
-PILOT_STEPS = 4  # before each of the pilot's saves
+PILOT_STEPS = 3  # before each of the pilot's saves
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ def _quick(config: Run, occasion: int, first: int, rng: random.Random) -> list[L
         segments = []
         for cycle in range(config.cycles):
             warm = cycle < design.warmup_saves
-            control = 1 if warm else design.control_steps
-            segment = Segment("", cycle, not warm, 1, None, control, design.after_steps, design.settle_steps)
+            control, after = (1, 1) if warm else (design.control_steps, design.after_steps)
+            segment = Segment("", cycle, not warm, 1, None, control, after, design.settle_steps)
             segments += [replace(segment, arm=arm) for arm in rng.sample(arms, len(arms))]
         verify = config.checkpoint.verify_content and number == 0
         kind = "calibrate" if design.name == "calibrate" else "quick"

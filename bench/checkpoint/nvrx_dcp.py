@@ -184,11 +184,12 @@ class Copies:
 def _like(leaf: torch.Tensor) -> torch.Tensor:
     """A tensor of the same form in shared memory, its values undefined."""
     part: torch.Tensor = trees.local_tensor(leaf)
-    local = torch.empty_like(part, memory_format=torch.contiguous_format).share_memory_()
+    local: torch.Tensor = torch.empty_like(part, memory_format=torch.contiguous_format).share_memory_()
     if not isinstance(leaf, DTensor):
         return local
     mesh, placements = leaf.device_mesh, leaf.placements
-    return DTensor.from_local(local, mesh, placements, run_check=False, shape=leaf.shape, stride=leaf.stride())
+    made: DTensor = DTensor.from_local(local, mesh, placements, run_check=False, shape=leaf.shape, stride=leaf.stride())
+    return made
 
 
 class Writer(Committing, FileSystemWriterAsync):  # type: ignore[misc]

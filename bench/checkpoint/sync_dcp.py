@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import CheckpointException
 
+from bench.checkpoint import folders
 from bench.checkpoint.base import CheckpointError, Tree
 from bench.checkpoint.dcp import Dcp, Writer, reasons
 from bench.record import clock
@@ -20,6 +21,8 @@ class SyncDcp(Dcp):
             writer = Writer(target, self.context.recorder)
             dcp.save(self.described(tree), storage_writer=writer, process_group=self._group.get())
         except (CheckpointException, CheckpointError, OSError, RuntimeError, ValueError) as error:
+            if self.context.rank == 0:
+                folders.clear_leftovers(self.context.directory)  # a full store stays full otherwise
             raise self._failure(target, reasons(error)) from error
         self._note_phases(t_begin, writer)
 

@@ -6,8 +6,10 @@ import json
 import time
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from bench.checkpoint.probe import repeats_for
 from bench.node import clocks
 from bench.node.base import MEETING_PATIENCE_S, Scene
 
@@ -29,32 +31,24 @@ def clock_and_probe(scene: Scene, when: str) -> None:
 
 def _probe(scene: Scene, when: str, bytes_per_process: int) -> None:
     node, fsync = scene.node, scene.node.config.storage.fsync
-    start_at = time.monotonic() + PROBE_START_S
+    start_at, repeats = time.monotonic() + PROBE_START_S, repeats_for(bytes_per_process)
     logs = [scene.dir / f"probe-{when}-{rank}.out" for rank in node.ranks]
-    modules = [
-        (
-            "bench.checkpoint.probe",
-            str(scene.checkpoint_dir),
-            str(rank),
-            str(bytes_per_process),
-            str(fsync),
-            str(start_at),
-        )
-        for rank in node.ranks
-    ]
+    words = [str(bytes_per_process), str(fsync), str(start_at), str(repeats)]
+    modules = [("bench.checkpoint.probe", str(scene.checkpoint_dir), str(rank), *words) for rank in node.ranks]
     codes = scene.call(modules, logs, PROBE_PATIENCE_S)
     if any(codes) or None in codes:
         scene.recorder.instant("note", text=f"storage probe {when} the launch failed: exit codes {codes}")
         return
-    spans = [json.loads(log.read_text()) for log in logs]
-    seconds = max(span["t1"] for span in spans) - min(span["t0"] for span in spans)
+    writes = list(zip(*(json.loads(log.read_text()) for log in logs), strict=True))[1:]  # one entry a repeat, all ranks
+    seconds = [max(span["t1"] for span in write) - min(span["t0"] for span in write) for write in writes]
     scene.recorder.instant(
         "probe",
         when=when,
-        bytes_per_s=bytes_per_process * len(spans) / seconds,
-        processes=len(spans),
+        bytes_per_s=bytes_per_process * len(logs) / median(seconds),
+        processes=len(logs),
         bytes_per_process=bytes_per_process,
         fsync=fsync,
+        seconds=seconds,
     )
 
 

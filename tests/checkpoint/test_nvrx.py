@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import multiprocessing
 import os
 import queue
 import signal
@@ -192,6 +193,42 @@ def test_the_library_is_left_with_nothing_that_its_own_close_would_wait_for(now)
     assert library.async_calls == []
     assert library.persistent_caller is None
     assert caller.process is None
+
+
+# --- the wait for a preload
+def handed_to_preload(monkeypatch, process, deadline_s):
+    """A library's queue whose writer has been given something to preload and has not taken it."""
+    library = Queue(process)
+    library.persistent_caller.preload_q = pending = multiprocessing.get_context("spawn").JoinableQueue()
+    library._get_async_caller = lambda: library.persistent_caller
+    pending.put(0)
+    watch = nvrx.WriterWatch(library, deadline_s)
+    watch.bound_preload()
+    return watch, pending
+
+
+def test_a_writer_that_dies_before_it_has_taken_the_data_does_not_hold_the_trainer(monkeypatch):
+    process = Process()
+    watch, pending = handed_to_preload(monkeypatch, process, 60.0)
+    process.end(-signal.SIGKILL)
+    with pytest.raises(CheckpointError, match=r"4711 is dead \(signal 9\)"):
+        pending.join()
+    watch.end()
+
+
+def test_a_writer_that_does_not_take_the_data_is_given_the_deadline(monkeypatch):
+    watch, pending = handed_to_preload(monkeypatch, Process(), 0.0)
+    with pytest.raises(CheckpointError, match=r"did not take the data over within 0\.0 s"):
+        pending.join()
+    watch.end()
+
+
+def test_data_that_were_taken_are_not_waited_for(monkeypatch):
+    watch, pending = handed_to_preload(monkeypatch, Process(), 60.0)
+    pending.get()
+    pending.task_done()
+    assert pending.join() is None
+    watch.end()
 
 
 FORGETFUL = """

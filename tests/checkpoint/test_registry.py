@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
-from importlib import import_module
+from importlib import import_module, metadata
 
 import pytest
 
@@ -15,10 +15,14 @@ from bench.config import Checkpoint, Design, Run, Storage
 from bench.errors import BadInput
 
 
+def strategy_class(name):
+    module, attribute = checkpoint.STRATEGIES[name].split(":")
+    return getattr(import_module(module), attribute)
+
+
 @pytest.mark.parametrize("name", checkpoint.STRATEGIES)
 def test_every_name_leads_to_a_strategy_that_bears_it(name):
-    module, attribute = checkpoint.STRATEGIES[name].split(":")
-    made = getattr(import_module(module), attribute)
+    made = strategy_class(name)
     assert issubclass(made, Strategy)
     assert made.name == name
 
@@ -38,6 +42,52 @@ def test_the_library_s_own_save_is_refused_beside_arms_that_sync():
     config = Run(checkpoint=Checkpoint(api="torch_async"))
     assert "storage.fsync=false" in (checkpoint.refusal("nvrx_async", config) or "")
     assert checkpoint.refusal("nvrx_async", replace(config, storage=Storage(fsync=False))) is None
+
+
+def test_what_always_syncs_is_refused_beside_arms_that_do_not():
+    unsynced = Run(storage=Storage(fsync=False))
+    always = {name for name in checkpoint.STRATEGIES if strategy_class(name).always_fsyncs}
+    assert always == {"nvrx_dcp"}
+    for name in always:
+        assert "storage.fsync: " in (checkpoint.refusal(name, unsynced) or "")
+        assert checkpoint.refusal(name, Run()) is None
+
+
+def local(**given):
+    device, nodes, replication, directory = (
+        given.get(name, default) for name, default in (("device", "cuda"), ("nodes", 4), ("copies", 0), ("dir", None))
+    )
+    config = Run(num_nodes=nodes, device=device, storage=Storage(dir=directory))
+    return checkpoint.refusal("nvrx_local", replace(config, checkpoint=Checkpoint(replication=replication)))
+
+
+def test_replication_needs_cuda_and_nodes_for_all_copies():
+    assert local() is None
+    assert local(copies=2) is None
+    assert "between CUDA devices only" in (local(copies=2, device="cpu") or "")
+    assert "must divide num_nodes=4" in (local(copies=3) or "")
+    for wrong in (1, -1):
+        with pytest.raises(BadInput, match=r"checkpoint\.replication: must be 0"):
+            Checkpoint(replication=wrong)
+
+
+def test_a_store_that_all_nodes_share_is_not_taken_for_a_local_one():
+    assert "nvrx_local writes to each node's own storage" in (local(dir="/shared") or "")
+    assert local(dir="/any", nodes=1) is None
+
+
+@pytest.mark.parametrize(
+    ("installed", "refused"), [("2.8.0a0+x", True), ("2.9.0", False), ("2.13.0+cpu", False), (None, False)]
+)
+def test_torch_s_asynchronous_saves_need_a_torch_that_has_their_stager(monkeypatch, installed, refused):
+    def version(package):
+        if installed is None:
+            raise metadata.PackageNotFoundError(package)
+        return installed
+
+    monkeypatch.setattr(checkpoint.metadata, "version", version)
+    for name in ("dcp_async_thread", "dcp_async_process"):
+        assert ("torch>=2.9" in (checkpoint.refusal(name, Run()) or "")) is refused
 
 
 def test_the_synthetic_strategy_serves_calibration_only_and_needs_its_durations():
