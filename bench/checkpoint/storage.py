@@ -168,9 +168,7 @@ def describe(error: BaseException) -> str:
     told = cause_of(error)
     lines = str(told).strip().splitlines()
     text = f"{type(told).__name__}: {lines[0]}" if lines else type(told).__name__
-    return (
-        f"{text} (the file could not be written to its end; is the store full?)" if "unexpected pos" in text else text
-    )
+    return f"{text} (the file was cut short; is the store full?)" if "unexpected pos" in text else text
 
 
 def cause_of(error: BaseException) -> BaseException:

@@ -218,3 +218,26 @@ def test_space_must_hold_one_checkpoint_more_than_is_kept_of_every_arm(tmp_path,
     storage.check_space(tmp_path, 100, keep=2, arms=2)
     with pytest.raises(BadInput, match=r"checkpoint\.keep=2"):
         storage.check_space(tmp_path, 101, keep=2, arms=2)
+
+
+# --- reasons
+
+
+def failed_while_handling_a_full_disk():
+    try:
+        raise OSError(28, "No space left on device")
+    finally:
+        raise RuntimeError("[enforce fail] . unexpected pos 704 vs 598")
+
+
+def test_an_error_is_told_on_one_line_by_what_the_system_said():
+    with pytest.raises(RuntimeError) as caught:
+        failed_while_handling_a_full_disk()
+    assert storage.describe(caught.value) == "OSError: [Errno 28] No space left on device"
+    assert storage.describe(ValueError("one\ntwo")) == "ValueError: one"
+    assert storage.describe(ValueError()) == "ValueError"
+
+
+def test_a_file_cut_short_without_the_system_s_word_is_told_as_that():
+    told = storage.describe(RuntimeError("unexpected pos 704 vs 598"))
+    assert told.endswith("unexpected pos 704 vs 598 (the file was cut short; is the store full?)")
