@@ -68,6 +68,9 @@ def refuse_contradictions(config: Run) -> None:
 def resolved(config: Run, gpus: int) -> Run:
     """The configuration with "auto" device and relative folders made definite, and its parts checked together."""
     config = shapes.settled(config)
+    if config.design.name == "quick" and not config.storage.fsync:
+        arms = checkpoint.with_synced_pair(config.checkpoint.arms)
+        config = dataclasses.replace(config, checkpoint=dataclasses.replace(config.checkpoint, arms=arms))
     device = config.device
     if device == "auto":
         device = "cuda" if gpus >= config.ranks_per_node and config.cluster.name == "local" else "cpu"

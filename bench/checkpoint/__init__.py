@@ -6,7 +6,8 @@ torch, so that the driver can validate names and configurations on a machine tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING, cast
 
@@ -29,11 +30,24 @@ STRATEGIES: dict[str, str] = {
     "synthetic": "bench.checkpoint.synthetic:Synthetic",
 }
 
+SYNCED = "+fsync"  # of an arm's name: it syncs what it writes, whatever storage.fsync says
 DCP_ASYNC_TORCH = (2, 9)
 
 
-def create(name: str, context: Context) -> Strategy:
-    """The strategy called `name`, imported now. Raises BadInput for an unknown name."""
+def strategy_of(arm: str) -> str:
+    """The strategy behind an arm: "sync_local" of "sync_local+fsync"."""
+    return arm.removesuffix(SYNCED)
+
+
+def with_synced_pair(arms: Sequence[str]) -> list[str]:
+    """`arms` of a run without fsync, and one pair with it: what durable means there differs, so both are measured."""
+    pair = [arm + SYNCED for arm in ("sync_local", "nvrx_async") if arm in arms and arm + SYNCED not in arms]
+    return [*arms, *pair]
+
+
+def create(arm: str, context: Context) -> Strategy:
+    """The strategy behind an arm, imported now. Raises BadInput for an unknown name."""
+    name = strategy_of(arm)
     if name not in STRATEGIES:
         raise BadInput(f"checkpoint.arms: unknown strategy {name!r}; {near(name, STRATEGIES)}")
     module, _, attribute = STRATEGIES[name].partition(":")
@@ -41,8 +55,12 @@ def create(name: str, context: Context) -> Strategy:
     return cast("Strategy", made)
 
 
-def refusal(name: str, config: Run) -> str | None:
-    """Why strategy `name` cannot run in this configuration (field, rule and remedy on one line), or None if it can."""
+def refusal(arm: str, config: Run) -> str | None:
+    """Why an arm cannot run in this configuration (field, rule and remedy on one line), or None if it can."""
+    name = strategy_of(arm)
+    if arm != name:
+        synced, durable = replace(config.storage, fsync=True), replace(config.checkpoint, api="queue")
+        config = replace(config, storage=synced, checkpoint=durable)
     if name not in STRATEGIES:
         return f"checkpoint.arms: unknown strategy {name!r}; {near(name, STRATEGIES)}"
     refuse = REFUSALS.get(name)

@@ -44,6 +44,7 @@ class Context:
     recorder: Recorder
     events_dir: Path  # writers put their own event files here
     meta: dict[str, Any]  # identity of this slot for those files: launch, node, local_rank, rank, world_size, ...
+    arm: str = ""  # "": named like the strategy
     fsync: bool = True
     keep: int = 2  # newest complete checkpoints to keep
     deadline_s: float = 120.0  # longest that a writer may go without finishing
@@ -63,6 +64,7 @@ class Strategy(ABC):
 
     def __init__(self, context: Context) -> None:
         self.context = context
+        self.name = context.arm or self.name  # events and messages speak of the arm
         self._phases: list[list[Any]] = []
 
     def save(self, step: int, tree: Tree, save: int) -> list[list[Any]]:

@@ -61,7 +61,7 @@ def arm_figures(name: str, account: Account) -> Arm:
     written = [sample.written_bytes for sample in measured if sample.written_bytes is not None]
     return Arm(
         name=name,
-        strategy=name,
+        strategy=name.removesuffix("+fsync"),
         cycles=sum(sample.cost_s is not None for sample in measured),
         launches=len({sample.launch for sample in measured}),
         cost_s=cost_s,

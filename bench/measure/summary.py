@@ -81,9 +81,17 @@ def stamps(config: dict[str, Any], device: str) -> list[str]:
         found.append("cpu: no GPU took part, so nothing here says what a GPU's steps and copies cost")
     if config["train"]["compute"] == "paced":
         found.append("paced: interference not measured, as steps wait and compute nothing")
+    if device == "cpu" and _needs_cuda_calls(config):
+        found.append("cpu-shim: NVRx's unconditional CUDA calls are no-ops in arms of this result")
     if config["storage"].get("throttle_bytes_per_s") is not None:
         found.append("throttled: the store was made slow for this run (storage.throttle_bytes_per_s)")
     return found
+
+
+def _needs_cuda_calls(config: dict[str, Any]) -> bool:
+    """Whether an arm runs library code that calls CUDA whether there is one or not."""
+    arms, published = config["checkpoint"]["arms"], config["checkpoint"]["api"] == "torch_async"
+    return "nvrx_local" in arms or "nvrx_dcp" in arms or (published and "nvrx_async" in arms)
 
 
 def stated_period(config: dict[str, Any], launches: Sequence[LaunchRecord], found: Sequence[Sample]) -> Period:

@@ -95,6 +95,7 @@ def strategies(
 
 def context(arm: str, settings: Settings, slot: Slot, recorder: Recorder, meta: dict[str, Any]) -> Context:
     config = settings.config
+    synced = arm != checkpoint.strategy_of(arm)
     directory = settings.checkpoint_dir / arm
     directory.mkdir(parents=True, exist_ok=True)
     return Context(
@@ -108,12 +109,13 @@ def context(arm: str, settings: Settings, slot: Slot, recorder: Recorder, meta: 
         recorder=recorder,
         events_dir=settings.events_dir,
         meta=meta,
-        fsync=config.storage.fsync,
+        arm=arm,
+        fsync=config.storage.fsync or synced,
         keep=config.checkpoint.keep,
         deadline_s=config.checkpoint.deadline_s,
         agree_min=lambda value: agree_min(value, settings.device),
         options={
-            "api": config.checkpoint.api,
+            "api": "queue" if synced else config.checkpoint.api,
             "replication": config.checkpoint.replication,
             **config.checkpoint.synthetic,
         },

@@ -107,3 +107,23 @@ def test_names_and_storage_checks_need_no_torch():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "False\n"
+
+
+# --- an arm that syncs in a run that does not
+
+
+def test_a_run_without_fsync_measures_one_pair_with_it() -> None:
+    arms = ["none", "sync_local", "sync_dcp", "nvrx_async"]
+    assert checkpoint.with_synced_pair(arms) == [*arms, "sync_local+fsync", "nvrx_async+fsync"]
+    assert checkpoint.with_synced_pair(["none", "sync_dcp"]) == ["none", "sync_dcp"]
+    twice = checkpoint.with_synced_pair(checkpoint.with_synced_pair(arms))
+    assert twice == checkpoint.with_synced_pair(arms)
+
+
+def test_a_synced_arm_has_its_strategy_and_is_judged_as_if_the_run_synced() -> None:
+    unsynced = Run(storage=Storage(fsync=False), checkpoint=Checkpoint(api="torch_async"))
+    assert checkpoint.strategy_of("nvrx_async+fsync") == "nvrx_async"
+    assert checkpoint.refusal("nvrx_async+fsync", unsynced) is None
+    assert checkpoint.refusal("nvrx_dcp", unsynced) is not None
+    assert checkpoint.refusal("nvrx_dcp+fsync", unsynced) is None
+    assert "unknown strategy 'nothing'" in str(checkpoint.refusal("nothing+fsync", unsynced))
