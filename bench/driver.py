@@ -66,7 +66,7 @@ def refuse_contradictions(config: Run) -> None:
 
 
 def resolved(config: Run, gpus: int) -> Run:
-    """The configuration with "auto" device and relative folders made definite, and its parts checked together."""
+    """The configuration with "auto" device made definite, and its parts checked together."""
     config = shapes.settled(config)
     if config.design.name == "quick" and not config.storage.fsync:
         arms = checkpoint.with_synced_pair(config.checkpoint.arms)
@@ -80,7 +80,7 @@ def resolved(config: Run, gpus: int) -> Run:
         refused = checkpoint.refusal(arm, config)
         if refused is not None:
             raise BadInput(refused)
-    return dataclasses.replace(config, device=device, results_dir=str(Path(config.results_dir).resolve()))
+    return dataclasses.replace(config, device=device)
 
 
 def check(config: Run, launcher: Launcher, gpus: int) -> None:
@@ -138,7 +138,7 @@ class Session:
     @classmethod
     def new(cls, config: Run, launches: list[Launch], launcher: Launcher, terminal: Terminal) -> Session:
         machine = environment.machine_name(config.machine)
-        folder = ResultFolder.create(Path(config.results_dir), machine, config.scenario)
+        folder = ResultFolder.create(Path(config.results_dir).resolve(), machine, config.scenario)
         content = {
             "config": dataclasses.asdict(config),
             "token": secrets.token_hex(16),

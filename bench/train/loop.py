@@ -139,20 +139,25 @@ class Trainer:
         ) as record:
             start = clock()
             batch = self.data.batch(self.state.position, self.rank, self.world_size, config.batch_size, config.seq_len)
-            loss = self.state.train_step(*batch) if config.compute == "real" else self.paced(start)
-            self._status[0], self._status[1] = loss, float(busy)
+            self._status[0], self._status[1] = self.compute(*batch), float(busy)
             dist.all_reduce(self._status)  # the job's loss, and whether anybody is still writing, in one collective
             loss_sum, writers = self._status.tolist()
             mean = loss_sum / self.world_size
             record["loss"] = round(mean, 5) if math.isfinite(mean) else None
+            if config.step_s is not None:
+                wait_until(start + config.step_s * self._stretch())
         return bool(writers > 0)
 
-    def paced(self, start: float) -> torch.Tensor:
-        """A step of known length that computes nothing. A synthetic strategy may stretch it while it "writes"."""
-        stretch = self.arms[self.in_flight].slowdown if self.in_flight else 1.0
-        self.state.skip_step(self.config.train.batch_size * self.world_size)
-        wait_until(start + (self.config.train.step_s or 0.0) * stretch)
+    def compute(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The update of one step; paced, only its number counts, and the step waits for its length instead."""
+        if self.config.train.compute == "real":
+            return self.state.train_step(inputs, targets)
+        self.state.skip_step(len(inputs) * self.world_size)
         return torch.zeros(())
+
+    def _stretch(self) -> float:
+        """How many times longer a paced step takes: a synthetic strategy may slow it down while it "writes"."""
+        return self.arms[self.in_flight].slowdown if self.in_flight else 1.0
 
     def poll(self) -> bool:
         """Let the strategy look after its write; True while one is in flight on this rank."""

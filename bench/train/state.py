@@ -52,6 +52,7 @@ class ModelState(TrainState):
         self.clip_norm = config.clip_norm
         self.schedule = Schedule(config.lr, config.lr_warmup_steps, config.steps)
         self.optimizer = make_optimizer(sharding, config.weight_decay)
+        self._trained = False
         self._stable = False  # whether tensors have found the storage that they keep; see tensors()
         self._tensors: Tree | None = None
 
@@ -64,9 +65,14 @@ class ModelState(TrainState):
             group["lr"] = self.schedule.lr(self.step)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        self._stable = True
+        if not self._trained:  # the first forward may have moved what tensors() kept
+            self._tensors, self._trained = None, True
         self.skip_step(inputs.shape[0] * dist.get_world_size())
         return local_loss.detach()
+
+    def skip_step(self, samples: int) -> None:
+        super().skip_step(samples)
+        self._stable = True  # without a forward in it nothing moves either
 
     # --- what a checkpoint holds
     def tree(self) -> Tree:
