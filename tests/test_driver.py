@@ -139,7 +139,7 @@ def test_an_automatic_device_is_the_gpu_where_there_are_enough(gpus, cluster, de
     assert driver.resolved(config, gpus).device == device
 
 
-def test_a_given_device_is_kept_and_results_become_absolute(tmp_path, monkeypatch):
+def test_a_given_device_is_kept_and_no_path_of_the_machine_enters_the_configuration(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = driver.resolved(Run(device="cpu", results_dir="here"), gpus=8)
     assert (found.device, found.results_dir) == ("cpu", "here")

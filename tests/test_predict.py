@@ -25,7 +25,7 @@ def test_steps_and_saves_follow_from_flops_and_bytes():
     save_s = MODEL.parameters * 12 / CPU_STORE_BYTES_PER_S
     assert found.checkpoint_bytes == MODEL.parameters * 12
     assert found.save_s == pytest.approx(save_s)
-    pilot_steps, quick_steps = 4 * (4 + 4 + 1), 2 * (1 + 4 + 1) * 2 + 2 * (4 + 4 + 1)
+    pilot_steps, quick_steps = 4 * (3 + 4 + 1), 2 * (1 + 1 + 1) * 2 + 2 * (4 + 4 + 1)
     around_s = STARTUP_S["cpu"] + 2 * save_s + 5
     expected_s = 2 * around_s + (pilot_steps + quick_steps) * step_s + (2 + 3) * save_s
     assert found.seconds == pytest.approx(expected_s)

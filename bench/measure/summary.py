@@ -90,7 +90,7 @@ def stamps(config: dict[str, Any], device: str) -> list[str]:
 
 def _needs_cuda_calls(config: dict[str, Any]) -> bool:
     """Whether an arm runs library code that calls CUDA whether there is one or not."""
-    arms, published = config["checkpoint"]["arms"], config["checkpoint"]["api"] == "torch_async"
+    arms, published = config["checkpoint"]["arms"], config["checkpoint"].get("api") == "torch_async"
     return "nvrx_local" in arms or "nvrx_dcp" in arms or (published and "nvrx_async" in arms)
 
 

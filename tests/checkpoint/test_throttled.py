@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -22,8 +23,9 @@ needs_rights = pytest.mark.skipif(unavailable is not None, reason=f"a limited st
 def test_plain_synced_writes_meet_the_limit_within_a_tenth(tmp_path: Path) -> None:
     size = 64 << 20
     with throttled.throttled(tmp_path / "store", 2 * size, LIMIT_BYTES_PER_S) as store:
-        t0, t1 = write_once(store / "file", size, True, 0.0)
-    assert size / (t1 - t0) == pytest.approx(LIMIT_BYTES_PER_S, rel=0.1)
+        writes = [write_once(store / "file", size, True, 0.0) for _ in range(4)]
+    seconds = median(t1 - t0 for t0, t1 in writes[1:])  # as the probe does: the first write finds the store cold
+    assert size / seconds == pytest.approx(LIMIT_BYTES_PER_S, rel=0.1)
 
 
 def fail_on(store: Path) -> None:

@@ -300,8 +300,6 @@ class Job:
                 runner.instant("memory", self.t - 0.01, **scenario.memory_bytes)
                 runner.instant("memory", end, **{name: 9 * size for name, size in scenario.memory_bytes.items()})
             runner.instant("launch_end", end)
-            for arm in self._writing() if scenario.flush_s is not None else ():
-                runner.instant("flush", end + 0.1, arm=arm, seconds=scenario.flush_s * (1 + node), bytes=1)
             runner.instant("leftovers", end + 0.1, pids=[], ports=[], shm=[])
             drift_s = scenario.node_drift_s if node else 0.0
             clock = {"offset_s": runner.offset_s + drift_s, "uncertainty_s": 1e-5 if node else 0.0}
@@ -319,7 +317,11 @@ class Job:
         for arm in self._writing() if self.scenario.load_s is not None else ():
             for cold, seconds in zip((True, False), self.scenario.load_s or (), strict=True):
                 for worker in self.workers:
-                    first = worker.rank % self.scenario.ranks_per_node == 0
+                    node, local_rank = divmod(worker.rank, self.scenario.ranks_per_node)
+                    first = local_rank == 0
+                    if cold and first and self.scenario.flush_s is not None:
+                        flush_s = self.scenario.flush_s * (1 + node)
+                        worker.instant("flush", t - self._ahead(worker), arm=arm, seconds=flush_s, bytes=1)
                     share = self.scenario.cached_share if cold and first else None
                     begin = t - self._ahead(worker)
                     worker.span(

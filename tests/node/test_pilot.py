@@ -44,7 +44,8 @@ def test_a_quick_launch_takes_its_steps_its_saves_and_the_waiting_for_writes():
     launch = plan(Run(checkpoint=CHECKPOINT, cycles=3))[1]
     per_cycle_s = 0.0 + 1.0 + 0.25  # blocking
     after_steps = 4 + 4 + 7  # at least 4; the asynchronous write needs 3 s = 6 steps, and one to notice
-    steps = 3 * (after_steps + 3 * 1) + 2 * 3 * 1 + 1 * 3 * 4  # settle; warm-up and measured control steps
+    warm_steps = 1 + 1 + 7  # at least 1
+    steps = after_steps + 2 * warm_steps + 3 * 3 * 1 + 2 * 3 * 1 + 1 * 3 * 4  # settle; warm-up and measured control
     extra_s = 5.25 - 3.25  # the writer's start
     assert pilot().duration_s(launch) == pytest.approx(4.0 + 3.0 + extra_s + 3 * per_cycle_s + steps * 0.5)
 

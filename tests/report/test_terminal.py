@@ -179,10 +179,17 @@ def test_the_table_holds_a_column_an_arm_and_figures_with_their_intervals(screen
 
 def test_a_missing_figure_is_a_dash_and_content_that_differs_is_shouted(screen):
     screen.terminal.result(
-        summary(arms=[arm("sync_local", cost_s=None, durable_s=None, content_verified=False)]), Path("r")
+        summary(arms=[arm("sync_local", cost_s=None, durable_s=None, content_verified=False), arm("nvrx_async")]),
+        Path("r"),
     )
-    rows = {line[:18].strip(): line[18:].strip() for line in screen.text.splitlines()}
-    assert (rows["true cost K"], rows["durable L"], rows["content verified"]) == ("-", "-", "NO")
+    rows = {line[:18].strip(): line[18:].split() for line in screen.text.splitlines()}
+    assert (rows["true cost K"][0], rows["content verified"][0]) == ("-", "NO")
+
+
+def test_a_figure_that_no_arm_has_takes_no_line(screen):
+    screen.terminal.result(summary(arms=[arm("sync_local", peak_host_bytes=None)]), Path("r"))
+    assert "host memory" not in screen.text
+    assert "true cost K" in screen.text
 
 
 def test_many_arms_are_split_into_tables_that_fit():
