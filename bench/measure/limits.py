@@ -18,17 +18,18 @@ def limited_by(
     """One of schema.LIMITS for an arm's measured `samples`; None where nothing is written or too little is known.
 
     The first that applies, by medians over the saves:
+    "store"          the job writes at 80 % of the storage probe or more (`storage_ceiling_share`); such a store serves
+                     the ranks one after the other, so it comes before the next rule
     "slowest rank"   the slowest rank's own writing takes more than 1.25 times the ranks' median
-    "store"          the job writes at 80 % of the storage probe or more (`storage_ceiling_share`)
     "staging"        the copy to the host takes more than half of L; or it takes longer than the writing does, at 80 %
                      of the pinned device-to-host bandwidth or more (`staging_ceiling_share`)
     "serialisation"  none of these: turning tensors into bytes, and handing them on, is what is left
     """
+    if storage_ceiling_share is not None and storage_ceiling_share >= CEILING_SHARE:
+        return "store"
     imbalance = _median([sample.write_imbalance for sample in samples])
     if imbalance is not None and imbalance > IMBALANCE:
         return "slowest rank"
-    if storage_ceiling_share is not None and storage_ceiling_share >= CEILING_SHARE:
-        return "store"
     if _staging(samples, staging_ceiling_share):
         return "staging"
     known = storage_ceiling_share is not None and any(sample.durable_s is not None for sample in samples)

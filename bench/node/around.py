@@ -30,22 +30,20 @@ def clock_and_probe(scene: Scene, when: str) -> None:
 
 
 def _probe(scene: Scene, when: str, bytes_per_process: int) -> None:
-    node, fsync = scene.node, scene.node.config.storage.fsync
-    start_at, repeats = time.monotonic() + PROBE_START_S, repeats_for(bytes_per_process)
-    logs = [scene.dir / f"probe-{when}-{rank}.out" for rank in node.ranks]
-    words = [str(bytes_per_process), str(fsync), str(start_at), str(repeats)]
-    modules = [("bench.checkpoint.probe", str(scene.checkpoint_dir), str(rank), *words) for rank in node.ranks]
-    codes = scene.call(modules, logs, PROBE_PATIENCE_S)
-    if any(codes) or None in codes:
+    node, fsync, log = scene.node, scene.node.config.storage.fsync, scene.dir / f"probe-{when}.out"
+    count, repeats = len(node.ranks), repeats_for(bytes_per_process)
+    start_at = time.monotonic() + PROBE_START_S
+    words = [str(scene.checkpoint_dir), f"n{node.number}", str(bytes_per_process), str(fsync), str(count)]
+    codes = scene.call([("bench.checkpoint.probe", *words, str(repeats), str(start_at))], [log], PROBE_PATIENCE_S)
+    if codes != [0]:
         scene.recorder.instant("note", text=f"storage probe {when} the launch failed: exit codes {codes}")
         return
-    writes = list(zip(*(json.loads(log.read_text()) for log in logs), strict=True))[1:]  # one entry a repeat, all ranks
-    seconds = [max(span["t1"] for span in write) - min(span["t0"] for span in write) for write in writes]
+    seconds = json.loads(log.read_text())["seconds"]
     scene.recorder.instant(
         "probe",
         when=when,
-        bytes_per_s=bytes_per_process * len(logs) / median(seconds),
-        processes=len(logs),
+        bytes_per_s=bytes_per_process * count / median(seconds),
+        processes=count,
         bytes_per_process=bytes_per_process,
         fsync=fsync,
         seconds=seconds,

@@ -54,7 +54,7 @@ def test_a_synchronous_save_reaches_the_ceiling_of_the_store(name, group, bounds
             begin = perf_counter()
             strategy.save(number + 1, state, number)
             saved_s = perf_counter() - begin
-            t0, t1 = write_once(store / "plain", size, True, 0.0)
+            t0, t1 = write_once(store / "plain", size, True)
             lost.append(1 - (t1 - t0) / saved_s)
         strategy.close()
     bounds.hold(f"{name}: share of the ceiling that is lost", lost[1:], 1 - CEILING_SHARE, "")

@@ -23,7 +23,8 @@ SAMPLE = Sample(
 WRITTEN = replace(SAMPLE, durable_s=1.0, write_s=0.6, write_imbalance=1.1, phases={"stage": 0.2, "write": 0.6})
 
 CASES: dict[str, tuple[dict[str, Any], float | None, float | None, str | None]] = {
-    "a rank that writes much longer": ({"write_imbalance": 1.4}, 0.95, None, "slowest rank"),
+    "a rank that writes much longer": ({"write_imbalance": 1.4}, 0.7, None, "slowest rank"),
+    "a full store that serves ranks in turn": ({"write_imbalance": 1.9}, 0.95, None, "store"),
     "the store's own speed": ({}, 0.85, None, "store"),
     "the store before staging": ({"phases": {"stage": 0.7}}, 0.85, None, "store"),
     "a copy of more than half of L": ({"phases": {"stage": 0.6}}, 0.4, None, "staging"),
