@@ -3,8 +3,8 @@
 `python -m bench.checkpoint.probe DIRECTORY NAME BYTES FSYNC PROCESSES REPEATS START_AT` lets PROCESSES processes write
 a file of BYTES each, at the same time, with the suite's own fsync setting; so many times, from START_AT on (monotonic
 seconds). Prints {"seconds": [...]}: for each repeat from the first begin to the last end. As many processes as ranks
-and the same bytes per process as a save make it comparable. The first repeat finds the client cold, like a first save, and
-is left out.
+and the same bytes per process as a save make it comparable. The first repeat finds the client cold, like a first save,
+and is left out.
 """
 
 from __future__ import annotations
