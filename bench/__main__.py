@@ -6,8 +6,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_origin, get_type_hints
 
 from bench.config import Run
 from bench.errors import BadInput, near
@@ -21,11 +23,22 @@ COMMANDS = {
     "report": "account a result again from its events; several: a series over sizes",
     "compare": "hold a result against another, or an arm against another: better, worse or noise",
     "plan": "from measured figures, a failure rate and a price to the decision",
+    "doctor": "what a run needs of this machine, and what is missing",
 }
 BAD_INPUT, INTERRUPTED = 2, 130
+# Groups whose keys the help lists, each with the file that has all of them.
+SHOWN_KEYS = {
+    "checkpoint": "default",
+    "storage": "default",
+    "design": "quick",
+    "train": "default",
+    "recovery": "_base",
+    "faults": "none",
+    "cluster": "_base",
+}
 
 Record = TypeVar("Record", Run, Plan)
-RECORDS: dict[str, type] = {"run": Run, "plan": Plan}
+RECORDS: dict[str, type] = {"run": Run, "plan": Plan, "doctor": Run}
 
 
 def conf_dir() -> Path:
@@ -43,8 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if command not in COMMANDS:
         return complain(f"unknown command {command!r}; {near(command, COMMANDS)}")
-    if command == "plan":
-        return plan(rest)
+    if command in ("plan", "doctor"):
+        return plan(rest) if command == "plan" else doctor(rest)
     if command in ("report", "compare"):
         return read_back(command, rest)
     if "-h" in rest or "--help" in rest:
@@ -67,10 +80,11 @@ def usage() -> str:
 
 def scenario_lines() -> list[str]:
     """Each scenario with the question it answers (its `about` line)."""
-    lines = ["scenarios (scenario=NAME):"]
-    for path in sorted((conf_dir() / "scenario").glob("*.yaml")):
+    lines, paths = ["scenarios (scenario=NAME):"], sorted((conf_dir() / "scenario").glob("*.yaml"))
+    width = max(len(path.stem) for path in paths)
+    for path in paths:
         about = [line[6:].strip().strip('"') for line in path.read_text().splitlines() if line.startswith("about:")]
-        lines.append(f"  {path.stem:12} {about[0] if about else ''}")
+        lines.append(f"  {path.stem:{width}}  {about[0] if about else ''}")
     return lines
 
 
@@ -84,7 +98,7 @@ def run_help() -> str:
     skip = ("defaults:", "  - ", "hydra:", "  output_subdir", "  run:", "  sweep:", "#")
     text = (conf_dir() / "config.yaml").read_text().splitlines()
     lines += ["  " + line for line in text if line.strip() and not line.startswith(skip)]
-    for group, name in (("checkpoint", "default"), ("storage", "default"), ("design", "quick"), ("train", "default")):
+    for group, name in SHOWN_KEYS.items():
         lines += [f"  {group}:"]
         rows = (conf_dir() / group / f"{name}.yaml").read_text().splitlines()
         lines += ["    " + line for line in rows if line.strip() and not line.startswith("#")]
@@ -101,6 +115,7 @@ def run(overrides: Sequence[str]) -> int:
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, and every error ends as one line here
     refuse_what_hydra_words_badly(overrides)
+    overrides = [opened(word) for word in overrides]
     codes = []
 
     @hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")
@@ -134,7 +149,8 @@ def groups() -> list[str]:
 
 
 def choices(group: str) -> list[str]:
-    return [path.stem for path in (conf_dir() / group).glob("*.yaml")]
+    """What a group can be set to; files that others build on begin with an underscore."""
+    return [path.stem for path in (conf_dir() / group).glob("[!_]*.yaml")]
 
 
 def one_run(overrides: list[str]) -> int:
@@ -190,6 +206,32 @@ def compose_plan(overrides: Sequence[str]) -> Plan:
     return typed(_compose(overrides, "plan"), Plan)
 
 
+# --- doctor
+def doctor(words: Sequence[str]) -> int:
+    if "-h" in words or "--help" in words:
+        print(doctor_help())
+        return 0
+    return guarded(lambda: one_examination(words), "doctor")
+
+
+def doctor_help() -> str:
+    lines = ["usage: python -m bench doctor [scenario=NAME] [GROUP=CHOICE ...] [KEY=VALUE ...] [format=table|json]", ""]
+    lines += ["Looks at this machine as the run with the same words would find it; keys are those of `run`.", ""]
+    return "\n".join([*lines, *scenario_lines(), "", "exit codes: 0 nothing in the way, 1 a check failed, 2 bad input"])
+
+
+def one_examination(words: Sequence[str]) -> int:
+    from bench.doctor import examine
+
+    forms = [word.partition("=")[2] for word in words if word.startswith("format=")]
+    overrides = [word for word in words if not word.startswith("format=")]
+    for word in overrides:
+        if word.startswith("-"):
+            raise BadInput(f"{word}: no such option; all but --help is KEY=VALUE, one run at a time")
+    refuse_what_hydra_words_badly(overrides)
+    return examine.run(compose(overrides), *forms[-1:])
+
+
 def guarded(action: Callable[[], int], command: str = "run") -> int:
     """What the user can mend ends as one line and exit code 2, Ctrl-C outside of a running launch as one and 130."""
     from hydra.errors import HydraException
@@ -215,6 +257,12 @@ def compose(overrides: list[str]) -> Run:
     return typed(plain, Run)
 
 
+def opened(word: str) -> str:
+    """Hydra takes new keys of a dict only with "++" before them; a user need not know which keys are dicts."""
+    key = word.partition("=")[0]
+    return f"++{word}" if any(key == name or key.startswith(f"{name}.") for name in dict_keys(Run)) else word
+
+
 def _compose(overrides: Sequence[str], config_name: str = "config") -> DictConfig:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
@@ -223,7 +271,7 @@ def _compose(overrides: Sequence[str], config_name: str = "config") -> DictConfi
     GlobalHydra.instance().clear()  # within a run Hydra holds the first composition; this one stands for itself
     try:
         with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-            return hydra_compose(config_name, overrides=list(overrides))
+            return hydra_compose(config_name, overrides=[opened(word) for word in overrides])
     except ValueError as error:  # Hydra's word for a group that was given a number
         raise BadInput(str(error)) from None
 
@@ -278,17 +326,23 @@ def _quoted(text: str) -> str | None:
 
 
 def known_keys(record: type) -> list[str]:
-    from dataclasses import fields, is_dataclass
-    from typing import get_type_hints
+    return [name for name, _ in typed_keys(record)]
 
-    def walk(cls: Any, prefix: str) -> Iterator[str]:
-        hints = get_type_hints(cls)
-        for entry in fields(cls):
-            yield prefix + entry.name
-            if is_dataclass(hints[entry.name]):
-                yield from walk(hints[entry.name], f"{prefix}{entry.name}.")
 
-    return list(walk(record, ""))
+@cache
+def dict_keys(record: type) -> list[str]:
+    """Those that hold what a user names: variables, options, weights."""
+    return [name for name, hint in typed_keys(record) if get_origin(hint) is dict]
+
+
+def typed_keys(record: type, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every key with its type; those of a group after the group."""
+    hints = get_type_hints(record)
+    for entry in fields(record):
+        hint = hints[entry.name]
+        yield prefix + entry.name, hint
+        if is_dataclass(hint):
+            yield from typed_keys(hint, f"{prefix}{entry.name}.")  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

@@ -7,7 +7,22 @@ from dataclasses import FrozenInstanceError, asdict, replace
 
 import pytest
 
-from bench.config import Budget, Checkpoint, Cluster, Data, Design, Job, Model, Run, Storage, Train, run_from_json
+from bench.config import (
+    Budget,
+    Checkpoint,
+    Cluster,
+    Data,
+    Design,
+    Fault,
+    Faults,
+    Job,
+    Model,
+    Recovery,
+    Run,
+    Storage,
+    Train,
+    run_from_json,
+)
 from bench.errors import BadInput
 
 REFUSED = {
@@ -133,3 +148,56 @@ def test_checkpoint_bytes_are_weights_and_two_moments_in_their_own_type():
 
 def test_the_size_of_a_users_model_is_unknown_and_not_guessed():
     assert Run(model=Model(target="package.Class")).predicted_checkpoint_bytes is None
+
+
+# --- faults and recovery
+WITH_FAULTS = {
+    "design": Design(name="recovery"),
+    "checkpoint": Checkpoint(arms=["sync_dcp"], interval=6),
+    "recovery": Recovery(layers=["in_process"]),
+    "faults": Faults(given=[Fault("sigkill")]),
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"recovery": Recovery()}, r"^recovery\.layers: goes with design=recovery"),
+        ({"design": Design()}, r"^recovery\.layers: goes with design=recovery"),
+        ({"design": Design(), "recovery": Recovery()}, r"^faults: strike in design=recovery only"),
+        ({"faults": Faults()}, r"^faults: design=recovery needs at least one"),
+        ({"checkpoint": Checkpoint(arms=["none"])}, r"^checkpoint\.arms: must name the one strategy"),
+        ({"checkpoint": Checkpoint(arms=["sync_dcp", "none"])}, r"^checkpoint\.arms: must name the one strategy"),
+        ({"recovery": Recovery(layers=["in_job", "in_job"])}, r"^recovery\.layers: names a layer twice"),
+        ({"checkpoint": Checkpoint(arms=["sync_dcp"], interval=4)}, r"^checkpoint\.interval: must be at least 5"),
+    ],
+)
+def test_what_a_run_with_faults_asks_of_its_parts_is_said_in_one_line(changes, message):
+    assert Run(**WITH_FAULTS)
+    with pytest.raises(BadInput, match=message):
+        Run(**(WITH_FAULTS | changes))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Fault("sigkill", at="stagging"), r"^faults\.at: unknown moment 'stagging' of sigkill; did you mean"),
+        (lambda: Fault("sigkill", rank=-1), r"^faults\.rank: must be 0 or more"),
+        (lambda: Faults(count=3), r"^faults\.weights: faults\.count asks for drawn faults"),
+        (lambda: Faults(count=3, weights={"sigkill": -1.0}), r"^faults\.weights"),
+        (lambda: Faults(per_launch=0), r"^faults\.per_launch: must be greater than 0"),
+        (lambda: Recovery(reserve=-1), r"^recovery\.reserve: must be 0 or more"),
+        (lambda: Recovery(relaunch="me"), r"^recovery\.relaunch: must be coordinator or engine"),
+        (lambda: Recovery(ft_monitoring="ears"), r"^recovery\.ft_monitoring: must be heartbeats or sections"),
+        (lambda: Recovery(timeouts={"soft_s": 0}), r"^recovery\.timeouts\.soft_s: must be greater than 0"),
+        (lambda: Cluster(container_runtime="docker"), r"^cluster\.container_runtime: must be pyxis or apptainer"),
+    ],
+)
+def test_bad_values_of_faults_layers_and_engines_are_refused_by_name(make, message):
+    with pytest.raises(BadInput, match=message):
+        make()
+
+
+def test_a_run_with_faults_survives_the_way_to_the_ranks():
+    config = Run(**WITH_FAULTS)
+    assert run_from_json(json.loads(json.dumps(asdict(config)))) == config

@@ -72,7 +72,8 @@ def test_help_of_run_lists_scenarios_groups_keys_with_defaults_and_exit_codes(ca
     for part in (
         *SCENARIOS,
         "quick",
-        "emulated | local",
+        "emulated | kubernetes | local | slurm",
+        "in_job | in_process",
         "num_nodes: 1",
         "warmup_steps: 3",
         "minutes: null",
@@ -268,3 +269,53 @@ def test_a_plan_holds_the_launches_that_a_run_would_make(capsys):
         line[2:].rstrip()[: len(text)]
         for line, text in zip(out.split("launches\n")[1].splitlines(), expected, strict=False)
     ] == expected
+
+
+# --- doctor
+def test_help_of_the_doctor_lists_scenarios_and_exit_codes(capsys):
+    assert main(["doctor", "scenario=ckpt_smoke", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(part in out for part in (*SCENARIOS, "format=table|json", "1 a check failed"))
+
+
+@pytest.fixture
+def examined(monkeypatch):
+    """What the doctor was asked to examine, instead of examining it."""
+    asked = []
+    monkeypatch.setattr("bench.doctor.examine.run", lambda config, form="table": asked.append((config, form)) or 1)
+    return asked
+
+
+def test_the_doctor_composes_like_a_run_and_exits_with_what_it_found(examined):
+    assert main(["doctor", "scenario=ckpt_8node", "format=json", "storage.fsync=false"]) == 1
+    ((config, form),) = examined
+    assert (config.scenario, config.num_nodes, config.storage.fsync, form) == ("ckpt_8node", 8, False, "json")
+
+
+def test_a_rehearsal_is_examined_as_the_rehearsal(examined):
+    assert main(["doctor", "scenario=ckpt_2node", "cluster=emulated"]) == 1
+    ((config, form),) = examined
+    assert (config.device, config.ranks_per_node, form) == ("cpu", 1, "table")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["scenario=ckpt_smok"], "scenario: no such choice 'ckpt_smok'; did you mean ckpt_smoke"),
+        (["num_node=2"], "num_node: no such key; did you mean num_nodes"),
+        (["-m", "seed=1,2"], "-m: no such option"),
+        (["format=xml"], "format: must be table or json, got 'xml'"),
+    ],
+)
+def test_bad_input_of_the_doctor_is_one_line_with_exit_code_2(words, message, capsys):
+    assert main(["doctor", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"bench: {message}")
+    assert err.count("\n") == 1
+
+
+def test_keys_of_a_dict_need_no_sign_before_them(capsys):
+    run = compose(["scenario=recovery_local", "recovery.timeouts={soft_s: 20}", "cluster.env.NAME=value"])
+    assert (run.recovery.timeouts, run.cluster.env) == ({"soft_s": 20.0}, {"NAME": "value"})
+    assert main(["run", "scenario=recovery_local", "faults.weights={sigkill: 1.0}", "dry_run=true"]) == 0
