@@ -13,6 +13,11 @@ from bench.recovery.base import Layer
 LAYERS: dict[str, str] = {
     "none": "bench.recovery.plain:Plain",
     "torchrun": "bench.recovery.torchrun:Torchrun",
+    "in_job": "bench.recovery.in_job:InJob",
+    "in_process": "bench.recovery.in_process:InProcess",
+    "nested": "bench.recovery.nested:Nested",
+    "pod_restart": "bench.recovery.pod_restart:PodRestart",
+    "requeue": "bench.recovery.requeue:Requeue",
 }
 
 
