@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bench.config import Run
+from bench.faults.base import Planned, planned_from_json
+from bench.faults.schedule import saves_needed, schedule, settle
 
 PILOT_STEPS = 3  # before each of the pilot's saves
 
@@ -35,7 +37,11 @@ class Segment:
 
 @dataclass(frozen=True)
 class Launch:
-    """One entry of the list. `kind`: pilot (sets intervals and timeouts, never measured) | quick | full | calibrate."""
+    """One entry of the list.
+
+    `kind`: pilot (sets intervals and timeouts, never measured) | quick | full | calibrate | recovery (one layer, struck
+    by `faults`) | twin (the same steps without faults).
+    """
 
     index: int
     kind: str
@@ -45,6 +51,13 @@ class Launch:
     arms: tuple[str, ...]
     segments: tuple[Segment, ...]
     verify: bool  # end with one more save per arm whose content a separate process compares
+    layer: str = "none"  # the recovery layer that starts the ranks
+    faults: tuple[Planned, ...] = ()  # in the order in which they strike
+
+    @property
+    def endures(self) -> bool:
+        """It resumes from its newest checkpoint, however often it is started, and goes on to its last step."""
+        return self.kind in ("recovery", "twin")
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -52,16 +65,19 @@ class Launch:
 
 def launch_from_json(record: dict[str, Any]) -> Launch:
     segments = tuple(Segment(**segment) for segment in record["segments"])
-    return Launch(**{**record, "arms": tuple(record["arms"]), "segments": segments})
+    faults = tuple(planned_from_json(fault) for fault in record.get("faults", ()))
+    return Launch(**{**record, "arms": tuple(record["arms"]), "segments": segments, "faults": faults})
 
 
 def plan(config: Run, occasion: int = 0, first_index: int = 0) -> list[Launch]:
     """The launches of one occasion, the pilot first. The order of arms is random per cycle or block, by `seed`."""
     rng = random.Random(config.seed * 1_000_003 + occasion)
     launches = [_pilot(config, occasion, first_index)]
+    if config.design.name == "recovery":
+        return launches + _recovery(config, occasion, first_index + 1, rng)
     make = {"quick": _quick, "calibrate": _quick, "full": _full, "sweep": _sweep}[config.design.name]
     launches += make(config, occasion, first_index + 1, rng)
-    return launches
+    return [replace(launch, layer=config.recovery.layer) for launch in launches]
 
 
 def _pilot(config: Run, occasion: int, index: int) -> Launch:
@@ -134,8 +150,37 @@ def _block(
     ]
 
 
+def _recovery(config: Run, occasion: int, first: int, rng: random.Random) -> list[Launch]:
+    """Blocks of a twin and one launch per layer and group of faults, in random order.
+
+    All launches run the same steps from the same seed, so that the end of each can be held against its block's twin:
+    an interval per fault, each of which strikes after a save of its own, and a last one to catch up in.
+    """
+    (arm,) = config.checkpoint.arms
+    interval = None if config.checkpoint.interval == "auto" else int(config.checkpoint.interval)
+    saves = max(saves_needed(faults, interval) for faults in schedule(config))
+    segment = Segment(arm, 0, True, saves, interval or 0, 0, 0, config.design.settle_steps)
+    launches: list[Launch] = []
+    for block in range(config.blocks):
+        cells: list[tuple[str, tuple[Planned, ...]]] = [
+            (layer, tuple(faults)) for faults in schedule(config) for layer in config.recovery.layers
+        ]
+        cells = [cell for cell in cells if _wanted(config, *cell)]
+        for layer, faults in [("none", ()), *rng.sample(cells, len(cells))]:
+            index, kind = first + len(launches), "recovery" if faults else "twin"
+            launches.append(Launch(index, kind, occasion, block, config.seed, (arm,), (segment,), False, layer, faults))
+    return launches
+
+
+def _wanted(config: Run, layer: str, faults: tuple[Planned, ...]) -> bool:
+    return not config.recovery.only or all(f"{fault.kind}/{layer}" in config.recovery.only for fault in faults)
+
+
 def settle_auto(launch: Launch, interval: int, steps: int) -> Launch:
     """The launch with the pilot's interval in place of "auto"; `steps` after warm-up bound the number of saves."""
+    if launch.endures:
+        segments = tuple(replace(s, interval=interval) if s.interval == 0 else s for s in launch.segments)
+        return replace(launch, segments=segments, faults=tuple(settle(fault, interval) for fault in launch.faults))
     segments = tuple(
         replace(s, interval=interval, saves=max(steps // interval, 4)) if s.interval == 0 else s
         for s in launch.segments

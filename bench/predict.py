@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from bench.config import Run
 from bench.design import Launch, settle_auto
-from bench.node.pilot import MIN_INTERVAL_STEPS, Pilot
+from bench.node.pilot import FAULT_S, MIN_INTERVAL_STEPS, Pilot
 
 H100_BF16_FLOPS = 989e12  # dense, per GPU (vendor's data sheet)
 ASSUMED_MFU = 0.4
@@ -39,24 +39,39 @@ def predict(config: Run, launches: Sequence[Launch], device: str) -> Prediction:
         return Prediction(
             None, None, None, None, None, ["a user's model is counted when it is built: see the pilot launch"]
         )
-    step_s, step_text = _step(config, device)
-    save_s, store_text = _save(config, size, device)
-    blocking = {arm: 0.0 if arm == "none" else save_s for arm in config.checkpoint.arms}  # as if all were synchronous
-    pilot = Pilot(step_s, STARTUP_S[device], 2 * save_s + 5, blocking, blocking, blocking)
+    pilot, (step_text, store_text) = _expected(config, size, device)
+    save_s = max(pilot.blocking_s.values(), default=0.0)
     interval = config.checkpoint.interval if config.checkpoint.interval != "auto" else MIN_INTERVAL_STEPS
     steps = config.train.steps - config.train.warmup_steps
     seconds = sum(pilot.duration_s(settle_auto(launch, interval, steps)) for launch in launches)
     hours = seconds * config.world_size / 3600
     money = hours * config.price_per_gpu_hour if config.price_per_gpu_hour is not None else None
+    struck = sum(len(launch.faults) for launch in launches)
     texts = [
         step_text,
         store_text,
-        "asynchronous arms as slow as synchronous ones",
+        f"{struck} faults, each a new start and {FAULT_S:.0f} s"
+        if struck
+        else "asynchronous arms as slow as synchronous ones",
         f"{STARTUP_S[device]:.0f} s from launch to first step",
     ]
     if config.checkpoint.interval == "auto" and config.design.name == "full":
         texts.append(f"checkpoint.interval=auto taken as {interval} steps")
     return Prediction(size, save_s, seconds, hours, money, texts)
+
+
+def expected_pilot(config: Run, device: str) -> Pilot | None:
+    """What the pilot launch is expected to show; None for a user's model."""
+    size = config.predicted_checkpoint_bytes
+    return None if size is None else _expected(config, size, device)[0]
+
+
+def _expected(config: Run, size: int, device: str) -> tuple[Pilot, tuple[str, str]]:
+    """As if all arms were synchronous; with the assumptions on steps and on the store in words."""
+    step_s, step_text = _step(config, device)
+    save_s, store_text = _save(config, size, device)
+    blocking = {arm: 0.0 if arm == "none" else save_s for arm in config.checkpoint.arms}
+    return Pilot(step_s, STARTUP_S[device], 2 * save_s + 5, blocking, blocking, blocking), (step_text, store_text)
 
 
 def _step(config: Run, device: str) -> tuple[float, str]:

@@ -17,6 +17,14 @@ from bench.schema import EVENT_VERSION
 
 Fence = Callable[[], None]
 clock = time.monotonic  # one clock for all processes of a host
+SPIN_S = 0.002  # a sleep may overshoot by about a millisecond on a busy machine; the rest is waited for in a loop
+
+
+def wait_until(t: float) -> None:
+    """Return at monotonic time `t`, to within microseconds on an idle core."""
+    while (left_s := t - clock()) > 0:
+        if left_s > SPIN_S:
+            time.sleep(left_s - SPIN_S)
 
 
 def process_start_ticks(pid: int | str = "self") -> int:
@@ -26,7 +34,7 @@ def process_start_ticks(pid: int | str = "self") -> int:
 
 
 class Span:
-    """A timed block of the recorder's thread, recorded when it is left, also by an exception.
+    """A timed block of the recorder's thread, recorded when it is left; one that an exception left says `aborted`.
 
     What the block puts into the yielded dict is recorded with it. `fence` runs inside, at both ends: where work is only
     queued (CUDA), it waits until that work is done, and its cost is the instrument's.
@@ -49,7 +57,9 @@ class Span:
         return self._attributes
 
     def __exit__(self, *exception: object) -> None:
-        if self._fence is not None and exception[0] is None:
+        if exception[0] is not None:
+            self._attributes["aborted"] = True
+        elif self._fence is not None:
             self._fence()
         self._recorder.write({"kind": "span", "name": self._name, "t0": self._t0, "t1": clock(), **self._attributes})
 
@@ -66,7 +76,7 @@ class Recorder:
         name = f"{meta['role']}-n{meta['node']}-r{meta['local_rank']}-{pid}-{started}.jsonl"
         self.path = Path(directory) / name
         self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        self._seq = 0
+        self._written: list[int] = []  # bytes of each event
         self.write(
             {"kind": "meta", "version": EVENT_VERSION, "pid": pid, "pid_start": started}
             | meta
@@ -74,9 +84,10 @@ class Recorder:
         )
 
     def write(self, event: dict[str, Any]) -> None:
-        event["seq"] = self._seq
-        self._seq += 1
-        os.write(self._file, encode(event))
+        """Append an event. An exception from another thread (in-process restart) finds it written and counted, or not
+        at all: both happen in one call that the interpreter does not interrupt."""
+        event["seq"] = len(self._written)
+        self._written.extend(map(os.write, (self._file,), (encode(event),)))
 
     def begin(self, name: str, t: float) -> None:
         self.write({"kind": "begin", "name": name, "t": t})

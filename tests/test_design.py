@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.config import Checkpoint, Design, Run, Train
+from bench.config import Checkpoint, Design, Fault, Faults, Recovery, Run, Train
 from bench.design import Launch, Segment, launch_from_json, plan, settle_auto
 
 ARMS = ["none", "sync_local", "nvrx_async"]
@@ -96,3 +96,56 @@ def test_a_launch_comes_back_from_json_as_it_was():
         assert launch_from_json(json.loads(json.dumps(launch.to_json()))) == launch
     assert isinstance(plan(quick())[0], Launch)
     assert isinstance(plan(quick())[0].segments[0], Segment)
+
+
+# --- faults and recovery
+def struck(**changes) -> Run:
+    faults = Faults(given=[Fault("exception", rank=1), Fault("sigkill", rank=0), Fault("os_hang")])
+    recovery = Recovery(layers=["in_process", "in_job"])
+    checkpoint = Checkpoint(arms=["sync_dcp"], interval=6)
+    base = {"design": Design(name="recovery"), "blocks": 2, "checkpoint": checkpoint}
+    return Run(**(base | {"faults": faults, "recovery": recovery} | changes))
+
+
+def test_every_fault_meets_every_layer_once_in_each_block_beside_a_twin():
+    made = plan(struck())
+    assert [launch.kind for launch in made].count("twin") == 2
+    for block in range(2):
+        twin, *cells = [launch for launch in made if launch.kind != "pilot" and launch.block == block]
+        assert (twin.kind, twin.layer, twin.faults) == ("twin", "none", ())
+        met = Counter((launch.layer, fault.kind) for launch in cells for fault in launch.faults)
+        kinds = ("exception", "sigkill", "os_hang")
+        assert met == Counter((layer, kind) for layer in ("in_process", "in_job") for kind in kinds)
+
+
+def test_all_launches_of_a_run_with_faults_have_the_steps_of_their_twin():
+    made = plan(struck(faults=Faults(given=struck().faults.given, per_launch=3)))
+    assert len({launch.segments for launch in made[1:]}) == 1
+    (segment,) = made[1].segments
+    assert (segment.saves, segment.interval) == (5, 6)
+    assert all(6 < fault.step < 24 for fault in made[-1].faults), "an interval follows the last one"
+
+
+def test_only_the_wanted_pairs_of_fault_and_layer_are_planned():
+    wanted = Recovery(layers=["in_process", "in_job"], only=["sigkill/in_job"])
+    made = plan(struck(recovery=wanted, blocks=1))
+    assert [(launch.layer, launch.faults[0].kind) for launch in made[2:]] == [("in_job", "sigkill")]
+
+
+def test_an_automatic_interval_settles_saves_and_faults_after_the_pilot():
+    launch = plan(struck(checkpoint=Checkpoint(arms=["sync_dcp"])))[-1]
+    assert launch.segments[0].interval == 0
+    settled = settle_auto(launch, 10, 0)
+    assert settled.segments[0].interval == 10
+    assert 10 < settled.faults[0].step < 20
+
+
+def test_a_launch_with_faults_survives_the_way_to_the_ranks():
+    for launch in plan(struck()):
+        assert launch_from_json(json.loads(json.dumps(launch.to_json()))) == launch
+
+
+def test_a_checkpoint_run_has_the_layer_of_the_configuration_and_its_launches_do_not_endure():
+    made = plan(quick(recovery=Recovery(layer="torchrun")))
+    assert {launch.layer for launch in made} == {"torchrun"}
+    assert not any(launch.endures for launch in made)

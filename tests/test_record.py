@@ -11,7 +11,7 @@ import sys
 import psutil
 import pytest
 
-from bench.record import Recorder, clock, process_start_ticks
+from bench.record import Recorder, clock, process_start_ticks, wait_until
 from bench.schema import EVENT_VERSION
 
 META = {"role": "worker", "launch": 0, "node": 1, "local_rank": 2, "rank": 6, "world_size": 8, "incarnation": 0}
@@ -103,3 +103,9 @@ def test_a_killed_process_leaves_every_finished_event_and_the_one_it_died_in(tmp
 def test_the_start_time_of_a_process_is_the_kernels():
     started = psutil.boot_time() + process_start_ticks() / os.sysconf("SC_CLK_TCK")
     assert started == pytest.approx(psutil.Process().create_time(), abs=1.0)
+
+
+def test_waiting_on_the_real_clock_never_ends_early():
+    t = clock() + 0.01
+    wait_until(t)
+    assert clock() >= t

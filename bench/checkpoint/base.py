@@ -50,6 +50,7 @@ class Context:
     deadline_s: float = 120.0  # longest that a writer may go without finishing
     options: dict[str, Any] = field(default_factory=dict)
     agree_min: Callable[[int], int] = lambda value: value  # minimum of an int over all ranks; collective
+    on_phase: Callable[[str], None] = lambda name: None  # told of every sub-phase of a save as it begins
 
 
 class Strategy(ABC):
@@ -96,6 +97,11 @@ class Strategy(ABC):
         """The files of a checkpoint that this host sees."""
         return files_below(step_dir(self.context.directory, step))
 
+    def discard(self, step: int) -> None:
+        """Delete the files of a checkpoint that cannot be read, so that the one before it becomes the newest."""
+        for path in self.files(step):
+            path.unlink(missing_ok=True)
+
     def load(self, step: int, like: Tree) -> Tree:
         """The tree saved at `step`, cut for this world size: local tensors on the CPU, or DTensors as those of `like`.
 
@@ -110,6 +116,7 @@ class Strategy(ABC):
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         t0 = clock()
+        self.context.on_phase(name)
         try:
             yield
         finally:

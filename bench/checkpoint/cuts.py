@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,12 +41,12 @@ class Layout:
 def layout_of(tree: Tree, world_size: int) -> Layout:
     """Of a live tree, from its DTensors. Raises CheckpointError for one that is cut in more than one way."""
     leaves = flatten(tree)
-    cuts = {key(path): _dimension(path, leaf) for path, leaf in leaves if isinstance(leaf, DTensor)}
+    cuts = {key(path): dimension(path, leaf) for path, leaf in leaves if isinstance(leaf, DTensor)}
     empty = [list(path) for path, leaf in leaves if isinstance(leaf, dict)]
     return Layout(world_size, {name: dim for name, dim in cuts.items() if dim is not None}, empty)
 
 
-def _dimension(path: Path, tensor: DTensor) -> int | None:
+def dimension(path: Sequence[Any], tensor: DTensor) -> int | None:
     """The dimension along which a DTensor is cut; None: every rank has it whole."""
     placements = tensor.placements
     if len(placements) == 1 and isinstance(placements[0], Shard):
@@ -60,7 +60,7 @@ def key(path: Iterable[Any]) -> str:
     return ".".join(map(str, path))
 
 
-def owner(path: Path) -> int | None:
+def owner(path: Sequence[Any]) -> int | None:
     """The only rank that has this entry (its path holds "rank_N"); None: every rank has it."""
     for name in path:
         if isinstance(name, str) and (match := _OWN.fullmatch(name)):

@@ -48,6 +48,8 @@ class NvrxTogether(Together):
             verdict = self._agree(state)
             if verdict == PENDING:
                 return False
+            if verdict != FAILED:
+                self.context.on_phase("commit")
             failed = self._gather(reason) if verdict == FAILED else self._finalize()
         except RuntimeError as error:
             failed = f"the ranks could not agree: {storage.describe(error)}"

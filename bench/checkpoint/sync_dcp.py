@@ -17,6 +17,7 @@ class SyncDcp(Dcp):
     def _save(self, step: int, tree: Tree, save: int) -> None:
         target = self.target(step, save)
         t_begin = clock()
+        self.context.on_phase("plan")
         try:
             writer = Writer(target, self.context.recorder)
             dcp.save(self.described(tree), storage_writer=writer, process_group=self._group.get())

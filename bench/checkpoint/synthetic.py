@@ -2,19 +2,15 @@
 
 Options: `block_s`: seconds that save() blocks (S). `durable_s`: seconds from the call until the write counts as durable
 (L). `slowdown`: how many times longer the trainer's paced steps take meanwhile (1); the trainer reads and obeys it.
-`slowdown`: how many times longer paced steps take while the write is in flight (1), the same in another place.
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from bench.checkpoint.base import Context, Strategy, Tree
 from bench.errors import BadInput
-from bench.record import clock
-
-SPIN_S = 0.002  # a sleep may overshoot by about a millisecond on a busy machine; the rest is waited for in a loop
+from bench.record import clock, wait_until
 
 
 @dataclass(frozen=True)
@@ -61,10 +57,3 @@ class Synthetic(Strategy):
         )
         self._in_flight = None
         return True
-
-
-def wait_until(t: float) -> None:
-    """Return at monotonic time `t`, to within microseconds on an idle core."""
-    while (left_s := t - clock()) > 0:
-        if left_s > SPIN_S:
-            time.sleep(left_s - SPIN_S)

@@ -17,6 +17,7 @@ from bench.node.board import Board
 from bench.node.clocks import ClockServer
 from bench.node.coordinate import Coordinator
 from bench.node.launch import LaunchRunner
+from bench.node.pulse import Pulse
 from bench.node.read_pilot import read_pilot
 from bench.results import ResultFolder
 from bench.supervise import Supervisor, die_with_parent
@@ -69,6 +70,7 @@ def main() -> int:
         given.device,
         supervisor,
     )
+    Pulse(board, given.node).start()
     coordinator = Coordinator(board, config, folder, read_pilot) if given.node == 0 else None
     try:
         if coordinator is not None:

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 
 from bench.config import Run
+from bench.environment import cache_variables
 from bench.node.board import Board
 from bench.record import Recorder
 from bench.results import ResultFolder
@@ -24,6 +25,10 @@ MEETING_PATIENCE_S = 120.0
 
 class Stopped(Exception):
     """This runner was asked to end (SIGTERM)."""
+
+
+class NodeLost(Exception):
+    """Another node's runner is silent: nobody waits for it."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ class Scene:
         """Make the launch's folders, fresh, and open the runner's own event file."""
         index = record["index"]
         scene_dir, checkpoint_dir = node.work_dir / f"launch-{index}", node.checkpoint_dir / f"launch-{index}"
-        for folder in (scene_dir / "events", scene_dir / "logs", checkpoint_dir):
+        for folder in (scene_dir / "events", scene_dir / "logs", scene_dir / "requests", checkpoint_dir):
             folder.mkdir(parents=True, exist_ok=True)
         recorder = Recorder(
             scene_dir / "events",
@@ -86,12 +91,21 @@ class Scene:
         return self.dir / "events"
 
     @property
+    def requests_dir(self) -> Path:
+        """Where ranks ask this runner for faults that they cannot carry out themselves."""
+        return self.dir / "requests"
+
+    @property
     def logs_dir(self) -> Path:
         return self.dir / "logs"
 
-    def meet(self, name: str) -> None:
-        """Wait for the runners of all nodes. Raises TimeoutError."""
-        self.node.board.meet(f"{name}/{self.order}", self.node.config.num_nodes, MEETING_PATIENCE_S)
+    def meet(self, name: str, patience_s: float = MEETING_PATIENCE_S) -> None:
+        """Wait for the runners of all nodes. Raises TimeoutError, and NodeLost when one of them will not come."""
+        self.node.board.meet(f"{name}/{self.order}", self.node.config.num_nodes, patience_s, self._require_all)
+
+    def _require_all(self) -> None:
+        if self.node.board.has("lost"):
+            raise NodeLost(f"node {self.node.board.read('lost')} was lost")
 
     def environment(self) -> dict[str, str]:
         """For every agent alike: threads, interface, token; the user's own variables win, and are recorded."""
@@ -109,7 +123,7 @@ class Scene:
             "PYTHONUNBUFFERED": "1",
             "TMPDIR": str(self.temporary_dir),
         }
-        return defaults | dict(os.environ) | fixed
+        return defaults | cache_variables(self.node.work_dir) | dict(os.environ) | fixed
 
     def call(self, modules: Sequence[Sequence[str]], logs: Sequence[Path], patience_s: float) -> list[int | None]:
         """Run `python -m MODULE ...` side by side; their exit codes, None for one that had to be ended."""

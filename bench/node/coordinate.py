@@ -1,7 +1,7 @@
 """The coordinator, on node 0: which launch is next, what it is told, when it is stopped.
 
 It works through the static list of launches in run.json. Each order goes to all runners at once; a launch ends when
-every runner has reported, and is stopped on all nodes when one of them failed or the deadline has passed.
+every runner has reported, and is stopped on all nodes when one of them failed or the deadline has passed (follow.py).
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bench import recovery
 from bench.config import Run
 from bench.design import Launch, launch_from_json, settle_auto
+from bench.errors import BadInput
 from bench.node.board import Board
-from bench.node.pilot import Pilot, deadline_s
+from bench.node.follow import Follow
+from bench.node.pilot import Pilot, deadline_s, endurance_s
+from bench.node.pulse import Pulses
 from bench.node.ship import last_words
 from bench.results import ResultFolder
-
-REPORT_PATIENCE_S = 90.0  # after a stop, for runners to end their processes and read back checkpoints
 
 
 class Cancelled(Exception):
@@ -36,6 +38,7 @@ class Coordinator(threading.Thread):
         self.config = config
         self.folder = folder
         self.read_pilot = read_pilot
+        self.pulses = Pulses(board)
         self.cancelled = threading.Event()
         self.pilot: Pilot | None = None
         self.interval: int | None = None
@@ -73,13 +76,23 @@ class Coordinator(threading.Thread):
     def _left_out(self, launch: Launch) -> bool:
         """Record and skip a launch that the budget has no room for, or whose pilot failed."""
         reason = None
-        if launch.kind != "pilot" and self.pilot is None:
+        if self.board.has("lost"):
+            reason = f"node {self.board.read('lost')} was lost"
+        elif launch.kind != "pilot" and self.pilot is None:
             reason = "the pilot launch failed"
         elif self.pilot is not None:
-            reason = self._over_budget(self.pilot.duration_s(self._settled(launch)))
+            reason = self._over_budget(self.pilot.duration_s(self._settled(launch))) or self._contradiction(launch)
         if reason is not None:
             self.folder.write_launch(launch.index, launch.to_json() | {"status": "skipped", "reason": reason})
         return reason is not None
+
+    def _contradiction(self, launch: Launch) -> str | None:
+        """Timeouts of the user's that the pilot's figures put out of order."""
+        try:
+            self._limits(launch)
+        except BadInput as error:
+            return str(error)
+        return None
 
     def _over_budget(self, expected_s: float) -> str | None:
         budget, elapsed_s = self.config.budget, time.time() - self.folder.read_run()["occasions"][-1]["started"]
@@ -99,23 +112,14 @@ class Coordinator(threading.Thread):
 
     def _carry_out(self, order: int, launch: Launch) -> None:
         launch = self._settled(launch)
-        expected_s = self.pilot.duration_s(launch) if self.pilot else None
-        record = launch.to_json() | {
-            "interval": launch.segments[0].interval or self.interval,
-            "expected_s": expected_s,
-            "deadline_s": deadline_s(self.config, expected_s),
-            "collective_timeout_s": self.pilot.collective_timeout_s() if self.pilot else 120.0,
-            "pilot": self.pilot.to_json() if self.pilot else None,
-            "started": time.time(),
-            "status": "running",
-        }
+        record = launch.to_json() | self._limits(launch) | {"started": time.time(), "status": "running"}
         self.folder.set_aside(launch.index)
         self.folder.write_launch(launch.index, record)
         self.board.post(f"order/{order}", {"action": "launch", "record": record})
-        outcomes = self._await(order, record["deadline_s"])
-        record |= {"status": self._status(outcomes), "ended": time.time(), "nodes": outcomes}
-        if record["status"] != "ok":
-            record["reason"] = self._reason(record["status"], launch, record["deadline_s"])
+        outcomes = Follow(self.board, order, record, self.config.num_nodes, self.pulses).outcomes(self.cancelled)
+        if self.cancelled.is_set():
+            raise Cancelled
+        record |= {"ended": time.time(), "nodes": outcomes} | self._end(launch, outcomes, record)
         self.folder.write_launch(launch.index, record)
         if record["status"] == "interrupted":
             raise Cancelled  # a runner is leaving; nobody would take another order
@@ -125,34 +129,48 @@ class Coordinator(threading.Thread):
             except ValueError as error:
                 self.folder.write_launch(launch.index, record | {"status": "failed", "reason": str(error)})
 
-    def _await(self, order: int, limit_s: float) -> dict[str, Any]:
-        """Every runner's report, by node; stops the launch everywhere once one failed or the deadline passed."""
-        end, stopped, outcomes = time.monotonic() + limit_s, False, {}
-        waiting = set(range(self.config.num_nodes))
-        while waiting:
-            for node in sorted(waiting):
-                if self.board.has(f"ended/{order}/{node}"):
-                    outcomes[str(node)] = self.board.read(f"ended/{order}/{node}")
-                    waiting.discard(node)
-            failed = any(outcome["status"] != "ok" for outcome in outcomes.values())
-            late = time.monotonic() > end
-            if waiting and not stopped and (failed or late or self.cancelled.is_set()):
-                self.board.post(f"stop/{order}", "deadline" if late and not failed else "failed")
-                stopped, end = True, time.monotonic() + REPORT_PATIENCE_S
-            elif waiting and stopped and late:
-                outcomes |= {str(node): {"status": "lost"} for node in waiting}
-                break
-            time.sleep(0.02)
-        if self.cancelled.is_set():
-            raise Cancelled
-        return outcomes
+    def _limits(self, launch: Launch) -> dict[str, Any]:
+        """How long the launch and the waits within it may take, by what the pilot has shown."""
+        pilot = self.pilot
+        timeouts = pilot.timeouts(self.config) if pilot and launch.endures else None
+        expected_s = pilot.duration_s(launch) if pilot else None
+        limit_s = deadline_s(self.config, expected_s)
+        collective_s = pilot.collective_timeout_s() if pilot else 120.0
+        if pilot and timeouts and launch.endures:
+            collective_s = recovery.create(launch.layer).collective_timeout_s(timeouts)
+            limit_s = endurance_s(self.config, pilot, timeouts, launch)
+        return {
+            "interval": launch.segments[0].interval or self.interval,
+            "expected_s": expected_s,
+            "deadline_s": limit_s,
+            "collective_timeout_s": collective_s,
+            "timeouts": timeouts.to_json() if timeouts else None,
+            "pilot": pilot.to_json() if pilot else None,
+        }
+
+    def _end(self, launch: Launch, outcomes: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
+        """How the launch ended. One that was struck is a result, however it ended."""
+        status = self._status(outcomes)
+        end = {"ok": "completed", "gone": "failed"}.get(status, status)  # or unavailable: nothing was started
+        unavailable = {
+            fault: reason for outcome in outcomes.values() for fault, reason in outcome.get("unavailable", {}).items()
+        }
+        struck = any((self.folder.launch_dir(launch.index) / "faults").glob("*.json"))
+        if status == "unavailable" or (struck and status in ("failed", "deadline", "stopped", "gone")):
+            status = "ok"
+        found: dict[str, Any] = {"status": status, "end": end}
+        if launch.endures:
+            found["unavailable"] = unavailable
+        if status != "ok":
+            found["reason"] = self._reason(status, launch, record["deadline_s"])
+        return found
 
     def _status(self, outcomes: dict[str, Any]) -> str:
         found = {outcome["status"] for outcome in outcomes.values()}
-        for status in ("interrupted", "lost", "deadline", "failed", "stopped"):
+        for status in ("interrupted", "lost", "deadline", "failed", "stopped", "unavailable"):
             if status in found:
                 return status
-        return "ok"
+        return "ok" if "ok" in found else "gone"
 
     def _reason(self, status: str, launch: Launch, limit_s: float) -> str:
         if status == "deadline":

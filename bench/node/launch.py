@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import shutil
-import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -16,14 +14,23 @@ import psutil
 
 from bench import recovery
 from bench.design import Launch
+from bench.faults.base import Site, planned_from_json
+from bench.faults.runner import Injector, unavailable
 from bench.node import around
-from bench.node.base import MEETING_PATIENCE_S, Node, Scene
+from bench.node.base import MEETING_PATIENCE_S, Node, NodeLost, Scene
+from bench.node.crew import Crew
+from bench.node.gone import GoneWatch
+from bench.node.meeting_points import MeetingPoints
 from bench.node.memory import MemoryWatch
 from bench.node.ship import Shipper, ship_logs
 from bench.recovery.base import Place, Process
+from bench.recovery.timeouts import Timeouts
+from bench.results import write_json
 from bench.supervise import descendants, with_token
+from bench.telemetry import watch as telemetry
 
 SHIP_S = 1.0
+LOOK_S = 0.02
 
 
 class LaunchRunner:
@@ -37,25 +44,40 @@ class LaunchRunner:
         target = node.folder.launch_dir(self.index)
         self.shipper = Shipper(self.scene.events_dir, target / "events")
         self.logs_target = target / "logs"
-        self.codes: dict[str, int] = {}
+        self.layer = recovery.create(record["layer"])
+        self.points = MeetingPoints(node, order)
+        self.crew = Crew(self.scene, self.layer, self._start)
+        self.gone = GoneWatch(self.scene.events_dir, self.recorder)
+        self.injector = Injector(self._site())
+        self.unavailable: dict[str, str] = {}  # fault id -> why some node cannot do it
+        self.faults: list[dict[str, Any]] = []  # those that every node can do
 
     def run(self) -> None:
         status = "interrupted"
         try:
             status = self._run()
+        except NodeLost as error:
+            status = "stopped"
+            self.recorder.instant("note", text=str(error))
         finally:
+            report: dict[str, Any] = {"codes": self.crew.codes}
+            report |= {"unavailable": self.unavailable} if self.unavailable else {}
             left = self._clean()
             self.node.board.post(
-                f"ended/{self.order}/{self.node.number}", {"status": status, "codes": self.codes, "leftovers": left}
+                f"ended/{self.order}/{self.node.number}", {"status": status, "leftovers": left} | report
             )
 
     def _run(self) -> str:
         around.clock_and_probe(self.scene, "before")
         shm_before = _shm_names()
         self.recorder.instant("load", load1=os.getloadavg()[0], cpus=len(os.sched_getaffinity(0)))
-        self.scene.meet("start")
-        status = self._supervise(self._processes())
-        self.scene.meet("ended")  # nodes may share a machine: what another node is still ending is not left over
+        status = "unavailable" if self._nothing_to_strike() else self._supervise()
+        # Nodes may share a machine: what another one is still ending, at its deadline at the latest, is not left over.
+        self.scene.meet("ended", float(self.scene.record["deadline_s"]) + MEETING_PATIENCE_S)
+        for fault, evidence in self.injector.finish().items():
+            self.recorder.instant("undone", fault=fault, evidence=evidence)
+            if "oom_kill" in evidence:
+                self.recorder.instant("oom_kill", fault=fault, count=evidence["oom_kill"])
         self.recorder.instant("leftovers", **self._leftovers(shm_before))
         self.scene.meet("verify")
         if status == "ok":
@@ -64,88 +86,119 @@ class LaunchRunner:
         self.scene.meet("clean")  # the folder of checkpoints is shared: nobody removes it while another node reads
         return status
 
+    def _site(self) -> Site:
+        return Site(
+            faults_dir=self.node.folder.launch_dir(self.index) / "faults",
+            requests_dir=self.scene.requests_dir,
+            checkpoint_dir=self.scene.checkpoint_dir / self.scene.record["arms"][0],
+            node=self.node.number,
+            token=self.node.token,
+            device="cuda" if self.node.device == "cuda" else "cpu",
+            lose=lambda planned: self.crew.lose_node(planned.id),
+        )
+
+    def _nothing_to_strike(self) -> bool:
+        """What a node cannot do is left out everywhere; whether that leaves nothing of the launch."""
+        board, key = self.node.board, f"unavailable/{self.order}"
+        planned = [planned_from_json(fault) for fault in self.scene.record["faults"]]
+        board.post(f"{key}/{self.node.number}", unavailable(planned, self._site()))
+        self.scene.meet("start")
+        for node in range(self.node.config.num_nodes):
+            self.unavailable |= board.read(f"{key}/{node}")
+        self.faults = [fault for fault in self.scene.record["faults"] if fault["id"] not in self.unavailable]
+        return bool(planned) and not self.faults
+
     # --- the agent and its ranks
-    def _processes(self) -> list[Process]:
+    def _start(self, generation: int, attempt: int) -> list[Process]:
+        """What this node starts now; its settings are on disk before it reads them."""
         config, node, record = self.node.config, self.node, self.scene.record
+        ports = self.points.for_attempt(generation, "wrapper" in self.layer.stores)
         settings = {
             "config": dataclasses.asdict(config),
-            "launch": {field.name: record[field.name] for field in dataclasses.fields(Launch)},
+            "launch": {field.name: record[field.name] for field in dataclasses.fields(Launch)}
+            | {"faults": self.faults},
             "node": node.number,
             "token": node.token,
             "store_host": node.host,
             "store_port": node.board.port,
+            "wrapper_port": ports.wrapper,
             "device": node.device,
             "events_dir": str(self.scene.events_dir),
             "checkpoint_dir": str(self.scene.checkpoint_dir),
+            "faults_dir": str(node.folder.launch_dir(self.index) / "faults"),
+            "requests_dir": str(self.scene.requests_dir),
             "collective_timeout_s": record["collective_timeout_s"],
+            "timeouts": record["timeouts"],
         }
-        (self.scene.dir / "settings.json").write_text(json.dumps(settings))
+        write_json(self.scene.dir / "settings.json", settings)
+        timeouts = Timeouts(**record["timeouts"]) if record["timeouts"] else None
         place = Place(
-            launch_id=f"{node.token}-{self.index}",
+            launch_id=f"{node.token}-{self.index}-{generation}",
             node=node.number,
             num_nodes=config.num_nodes,
             ranks_per_node=config.ranks_per_node,
             host=node.host,
-            agent_port=self._agent_port(),
+            agent_port=ports.agent,
             python=sys.executable,
+            attempt=attempt,
+            timeouts=timeouts,
+            max_restarts=config.recovery.max_restarts,
+            reserve=config.recovery.reserve if "wrapper" in self.layer.stores else 0,
+            base_port=node.board.port,
+            wrapper_port=ports.wrapper,
+            rank_port=ports.rank,
+            device=node.device,
+            token=node.token,
+            logs_dir=self.scene.logs_dir,
+            monitoring=config.recovery.ft_monitoring,
         )
-        return recovery.create(config.recovery.layer).processes(place)
+        return self.layer.processes(place)
 
-    def _agent_port(self) -> int:
-        """A port that is free on node 0 now, told to all nodes."""
-        key = f"agent_port/{self.order}"
-        if self.node.number == 0:
-            with socket.socket() as probe:
-                probe.bind(("", 0))
-                self.node.board.post(key, probe.getsockname()[1])
-        return int(self.node.board.wait(key, MEETING_PATIENCE_S))
-
-    def _supervise(self, processes: Sequence[Process]) -> str:
-        supervisor, env = self.node.supervisor, self.scene.environment()
+    def _supervise(self) -> str:
+        env = self.scene.environment()
         self.recorder.instant("launch_begin", variables={k: env[k] for k in ("OMP_NUM_THREADS", "GLOO_SOCKET_IFNAME")})
-        names = {}
-        for process in processes:
-            log = self.scene.logs_dir / f"{process.name}.log"
-            names[supervisor.start(process.command, env | process.env, log)] = process
-        status = self._watch(names)
-        unkillable = supervisor.end_all()
+        self.crew.start()
+        status = self._watch()
+        unkillable = self.node.supervisor.end_all()
+        self.gone.close()
+        self.points.close()
         self.recorder.instant("launch_end")
         if unkillable:
             self.recorder.instant("note", text=f"unkillable processes: {unkillable}")
             raise RuntimeError(f"processes {unkillable} cannot be killed (uninterruptible sleep); the run ends here")
         return status
 
-    def _watch(self, running: dict[int, Process]) -> str:
-        """Until all that was started has ended, or the coordinator stops the launch. "failed" as soon as one failed."""
+    def _watch(self) -> str:
+        """Until this node's part has ended, or the coordinator stops the launch."""
+        memory, gpus = MemoryWatch(self.node.device == "cuda"), telemetry.watch(self.recorder, self.node.device)
+        try:
+            return self._until_the_end(memory, gpus)
+        finally:
+            gpus.close()
+
+    def _until_the_end(self, memory: MemoryWatch, gpus: telemetry.Telemetry) -> str:
         stop, next_ship = f"stop/{self.order}", 0.0
-        memory = MemoryWatch(self.node.device == "cuda")
-        while running:
-            if self._reaped_a_failure(running):
-                return "failed"
+        while True:
+            gpus.look()
+            self.gone.look()
+            for record in self.injector.poll():
+                if reason := record["details"].get("failed"):
+                    self.recorder.instant("note", text=f"fault {record['id']} was refused by the machine: {reason}")
+            if (status := self.crew.look()) is not None:
+                return status
             if self.node.board.has(stop):
-                return "deadline" if self.node.board.read(stop) == "deadline" else "stopped"
+                reason = self.node.board.read(stop)
+                return {"deadline": "deadline", "over": "ok"}.get(reason, "stopped")
             memory.look()
             if time.monotonic() >= next_ship:
                 self.recorder.instant("memory", **memory.take())
                 self.shipper.ship()
                 next_ship = time.monotonic() + SHIP_S
-            time.sleep(0.02)
-        return "ok"
-
-    def _reaped_a_failure(self, running: dict[int, Process]) -> bool:
-        failed = False
-        for ended in self.node.supervisor.reap():
-            process = running.pop(ended.pid, None)
-            if process is None:
-                continue  # an adopted orphan
-            self.codes[process.name] = ended.code
-            self.recorder.instant("exited", local_rank=process.local_rank, pid=ended.pid, code=ended.code)
-            failed = failed or ended.code != 0
-        return failed
+            time.sleep(LOOK_S)
 
     # --- what is left behind
     def _leftovers(self, shm_before: set[str]) -> dict[str, Any]:
-        pids = {path.stem.split("-")[3] for path in self.scene.events_dir.glob("*.jsonl")}
+        pids = {path.stem.rsplit("-", 2)[1] for path in self.scene.events_dir.glob("*.jsonl")}
         shm = sorted(name for name in _shm_names() - shm_before if any(pid in name.split("_") for pid in pids))
         return {"pids": with_token(self.node.token), "ports": _listening(descendants(os.getpid())), "shm": shm}
 

@@ -12,11 +12,13 @@ from typing import Any
 
 from bench.config import Run
 from bench.design import Launch, Segment
+from bench.recovery.timeouts import Timeouts, derive
 
 MIN_INTERVAL_STEPS = 8
 UNSATURATED = 2.0  # an automatic period is at least this many times the longest write
 PATIENCE = 3.0  # a launch is given up after so many times its expected duration, plus GRACE_S
 GRACE_S = 60.0
+FAULT_S = 8.0  # beside a new start: until a fault is found, what it lets die has died, and work is caught up
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Pilot:
         for arm in launch.arms:
             total += max(0.0, self.first_durable_s.get(arm, 0.0) - self.durable_s.get(arm, 0.0))
         total += sum(self._segment_s(segment) for segment in launch.segments)
+        total += len(launch.faults) * (self.startup_s + FAULT_S)
         if launch.verify:
             total += sum(self.durable_s.values()) * 2 + 3 * self.step_s * len(launch.arms)
         return total
@@ -55,10 +58,35 @@ class Pilot:
             return blocking + (segment.control_steps + after + segment.settle_steps) * self.step_s
         return segment.saves * (blocking + segment.interval * self.step_s) + durable
 
+    def timeouts(self, config: Run) -> Timeouts:
+        """The one coherent set for launches with faults. Raises BadInput for overrides that put it out of order."""
+        times = (self.blocking_s, self.durable_s, self.first_durable_s)  # a restarted rank's next save is a first one
+        save_s = max((value for each in times for value in each.values()), default=0.0)
+        recovery = config.recovery
+        away_s = (recovery.node_return_s or 0.0) + min(recovery.backoff_s * 4, recovery.backoff_cap_s)
+        found = derive(self.step_s, save_s, self.startup_s, recovery.timeouts, away_s)
+        found.require_order()
+        return found
+
     def collective_timeout_s(self) -> float:
         """Longer than any wait that is no hang: a step and a save of the slowest arm, ten times over."""
         slowest = max([*self.blocking_s.values(), *self.durable_s.values()], default=0.0)
         return max(60.0, 10 * (self.step_s + slowest))
+
+
+def endurance_s(config: Run, pilot: Pilot, timeouts: Timeouts, launch: Launch) -> float:
+    """When a launch with faults is given up: every fault is found by the slowest detector, and costs a whole start.
+
+    One that is not recovered costs this long, so it is an upper bound of what a recovery takes and no more.
+    """
+    if config.launch_deadline_s is not None:
+        return config.launch_deadline_s
+    recovery, away_s = config.recovery, config.recovery.node_return_s or 0.0
+    detect_s = max(timeouts.collective_s, timeouts.collective_alone_s, timeouts.hard_s + timeouts.grace_s)
+    restart_s = timeouts.workers_stop_s + 2 * pilot.startup_s + away_s
+    waits = [min(recovery.backoff_s * 2**k, recovery.backoff_cap_s) for k in range(len(launch.faults) + 1)]
+    backoff_s = sum(waits) if launch.layer == "pod_restart" else 0.0
+    return PATIENCE * pilot.duration_s(launch) + GRACE_S / 2 + len(launch.faults) * (detect_s + restart_s) + backoff_s
 
 
 def deadline_s(config: Run, expected_s: float | None) -> float:

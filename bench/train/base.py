@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -12,6 +13,32 @@ from torch import Tensor
 from bench.checkpoint.trees import local_tensor
 
 Tree = dict[str, Any]
+Section = Literal["setup", "step", "checkpointing"]
+
+
+class Watch(Protocol):
+    """What a recovery layer wants to hear from a rank (bench.recovery.inside.base.Inside)."""
+
+    def beat(self) -> None: ...
+
+    def section(self, name: Section) -> AbstractContextManager[None]: ...
+
+
+class Strikes(Protocol):
+    """What strikes a rank at given moments of its training (bench.faults.trigger.Trigger)."""
+
+    def reach(self, moment: str, step: int) -> None: ...
+
+
+class Undisturbed:
+    """Nobody listens and nothing strikes: the null object of both."""
+
+    def beat(self) -> None: ...
+
+    def section(self, name: Section) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def reach(self, moment: str, step: int) -> None: ...
 
 
 class StateMismatch(RuntimeError):

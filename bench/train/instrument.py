@@ -51,10 +51,3 @@ def pinned_copy_bytes_per_s(device: torch.device, size_bytes: int = 256 << 20, r
         target.copy_(source, non_blocking=True)
     torch.cuda.synchronize(device)
     return size_bytes * repeats / (time.monotonic() - begin)
-
-
-def wait_until(t: float) -> None:
-    """Sleep, then spin the last millisecond: paced steps end within microseconds of `t` (monotonic seconds)."""
-    while (left := t - time.monotonic()) > 0:
-        if left > 0.001:
-            time.sleep(left - 0.001)

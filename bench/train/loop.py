@@ -1,7 +1,8 @@
 """The experiment itself: steps, saves, and nothing else between them.
 
 `run` reads as a launch is described: its segments one after the other, then, where asked, one more save per arm whose
-content a separate process compares. What is timed stands inside `with self.instrument.span(...)`.
+content a separate process compares. `endure` is a launch that is struck by faults: load, step, save, until the last
+step. What is timed stands inside `with self.instrument.span(...)`.
 """
 
 from __future__ import annotations
@@ -15,20 +16,24 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from bench.checkpoint.base import Strategy
+from bench.checkpoint.base import CheckpointError, Strategy, WrongWorldSize
 from bench.checkpoint.page_cache import cached_share, evict, flush
 from bench.checkpoint.trees import tree_digest
 from bench.config import Run
 from bench.design import Launch, Segment
-from bench.record import clock
-from bench.train.base import TrainState
+from bench.record import clock, wait_until
+from bench.train.base import Strikes, TrainState, Undisturbed, Watch
 from bench.train.data import Source
-from bench.train.instrument import Instrument, dirty_bytes, wait_until
+from bench.train.fingerprint import state_sum
+from bench.train.instrument import Instrument, dirty_bytes
 
+UNDISTURBED = Undisturbed()
 VERIFY_STEPS = 3  # steps that change the parameters while the verified save is being written
 
 
 def run(trainer: Trainer, launch: Launch) -> None:
+    if launch.endures:
+        return endure(trainer, launch)
     first = Segment(launch.segments[0].arm, -1, False)
     for _ in range(trainer.config.train.warmup_steps):
         trainer.step("warm", first, -1)
@@ -43,19 +48,43 @@ def run(trainer: Trainer, launch: Launch) -> None:
             trainer.verify(arm)
         if launch.kind != "pilot":
             trainer.load_twice(arm)
+    return None
+
+
+def endure(trainer: Trainer, launch: Launch) -> None:
+    """From the newest checkpoint to the last step, however often the layer calls it."""
+    (segment,) = launch.segments
+    interval, once = segment.interval or 1, trainer.config.recovery.save_once
+    trainer.resume(segment.arm)
+    while trainer.state.step < segment.saves * interval:
+        trainer.step("plain", segment, 0)
+        if trainer.state.step == interval or (trainer.state.step % interval == 0 and not once):
+            trainer.fingerprint("saved")
+            trainer.save(segment, 0)
+    trainer.end_of_measurement(launch)
+    trainer.fingerprint("end")
 
 
 class Trainer:
     """One rank's part of a launch. Every method is collective: all ranks call the same ones in the same order."""
 
     def __init__(
-        self, config: Run, state: TrainState, data: Source, arms: dict[str, Strategy], instrument: Instrument
+        self,
+        config: Run,
+        state: TrainState,
+        data: Source,
+        arms: dict[str, Strategy],
+        instrument: Instrument,
+        watch: Watch = UNDISTURBED,
+        strikes: Strikes = UNDISTURBED,
     ) -> None:
         self.config = config
         self.state = state
         self.data = data
         self.arms = arms
         self.instrument = instrument
+        self.watch = watch
+        self.strikes = strikes
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         self.first_of_node = int(os.environ.get("LOCAL_RANK", "0")) == 0  # reads what concerns the whole host
         self.saves: Counter[str] = Counter()
@@ -106,6 +135,42 @@ class Trainer:
         self.arms[arm].drain()
         self.in_flight = None
 
+    # --- recovery
+    def resume(self, arm: str) -> None:
+        """Go on from the newest checkpoint that every rank can load; without one, from the beginning.
+
+        One that some rank finds damaged is discarded by all, so that the one before it becomes the newest.
+        """
+        strategy = self.arms[arm]
+        while (step := strategy.newest()) is not None:
+            failure = None
+            about: dict[str, Any] = {"arm": arm, "step": step, "resume": True}
+            with self.watch.section("checkpointing"), self.instrument.span("load", **about):
+                self.strikes.reach("load", step)
+                try:
+                    self.state.restore(strategy.load(step, self.state.tree()))
+                except CheckpointError as error:
+                    failure = error
+                loaded_everywhere = strategy.context.agree_min(0 if failure else 1)
+            if loaded_everywhere:
+                return self.fingerprint("restored")
+            if isinstance(failure, WrongWorldSize):
+                raise failure
+            self.instrument.instant("discarded", step=step, reason=str(failure) if failure else "of another rank")
+            strategy.discard(step)
+            self.barrier()
+        return None
+
+    def fingerprint(self, at: str) -> None:
+        """Record what the state is, exactly and independent of the world size; no part of the run's time."""
+        if not self.config.recovery.check_state:
+            return
+        with self.instrument.span("check", at=at, step=self.state.step):
+            tree = self.state.tree()
+            total, exact = state_sum(tree, self.rank), tree_digest(tree)
+        about = {"rank": self.rank, "world_size": self.world_size, "position": self.state.position}
+        self.instrument.instant("state", at=at, step=self.state.step, sum=f"{total:016x}", digest=exact, **about)
+
     def load_twice(self, arm: str) -> None:
         """Load the newest checkpoint as a restarted job would: from storage, then again from the page cache."""
         newest = self.arms[arm].newest()
@@ -133,17 +198,23 @@ class Trainer:
     def step(self, use: str, segment: Segment, index: int) -> bool:
         """One optimizer step on all ranks. Returns whether some rank still had a write in flight when it began."""
         busy = self.poll()
+        self.strikes.reach("step", self.state.step)
         config = self.config.train
-        with self.instrument.span(
-            "step", step=self.state.step + 1, arm=segment.arm, cycle=segment.cycle, use=use, segment=index
-        ) as record:
+        about: dict[str, Any] = {
+            "step": self.state.step + 1,
+            "arm": segment.arm,
+            "cycle": segment.cycle,
+            "use": use,
+            "segment": index,
+        }
+        with self.watch.section("step"), self.instrument.span("step", **about) as record:
             start = clock()
             batch = self.data.batch(self.state.position, self.rank, self.world_size, config.batch_size, config.seq_len)
             self._status[0], self._status[1] = self.compute(*batch), float(busy)
             dist.all_reduce(self._status)  # the job's loss, and whether anybody is still writing, in one collective
             loss_sum, writers = self._status.tolist()
             mean = loss_sum / self.world_size
-            record["loss"] = round(mean, 5) if math.isfinite(mean) else None
+            record["loss"] = mean if math.isfinite(mean) else None
             if config.step_s is not None:
                 wait_until(start + config.step_s * self._stretch())
         return bool(writers > 0)
@@ -163,6 +234,7 @@ class Trainer:
         """Let the strategy look after its write; True while one is in flight on this rank."""
         if self.in_flight is None:
             return False
+        self.strikes.reach("write", self.state.step)
         with self.instrument.span("poll", opened=False, arm=self.in_flight):
             done = self.arms[self.in_flight].poll()
         if done:
@@ -175,7 +247,8 @@ class Trainer:
         dirty_before = dirty_bytes() if self.first_of_node else None
         with self.instrument.span("arrive", arm=arm, save=number):
             self.barrier()
-        with self.instrument.span("save", **self._about(segment, index, number)) as record:
+        about = self._about(segment, index, number)
+        with self.watch.section("checkpointing"), self.instrument.span("save", **about) as record:
             start = clock()
             tree = self.state.tree()
             built = ["plan", start, clock()]

@@ -5,10 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from bench import record
 from bench.checkpoint import synthetic
 from bench.checkpoint.base import Context
 from bench.errors import BadInput
-from bench.record import Recorder, clock
+from bench.record import Recorder
 
 
 @pytest.fixture
@@ -20,8 +21,9 @@ def now(monkeypatch):
         state.t += 1e-6
         return state.t
 
-    monkeypatch.setattr(synthetic, "clock", look)
-    monkeypatch.setattr(synthetic.time, "sleep", lambda seconds: setattr(state, "t", state.t + seconds))
+    for module in (synthetic, record):
+        monkeypatch.setattr(module, "clock", look)
+    monkeypatch.setattr(record.time, "sleep", lambda seconds: setattr(state, "t", state.t + seconds))
     return state
 
 
@@ -91,9 +93,3 @@ WRONG = [{}, {"block_s": 1}, {"block_s": -1, "durable_s": 1}, {"block_s": 1, "du
 def test_durations_that_are_missing_or_impossible_are_refused(make, options):
     with pytest.raises(BadInput, match=r"checkpoint\.synthetic"):
         make(**options)
-
-
-def test_waiting_on_the_real_clock_never_ends_early():
-    t = clock() + 0.01
-    synthetic.wait_until(t)
-    assert clock() >= t

@@ -12,7 +12,7 @@ import pytest
 
 from bench.config import Budget, Checkpoint, Design, Run, Train
 from bench.design import plan
-from bench.node import coordinate
+from bench.node import follow
 from bench.node.board import Board
 from bench.node.coordinate import Coordinator
 from bench.node.pilot import Pilot
@@ -178,7 +178,7 @@ def test_a_launch_is_stopped_at_its_deadline_on_all_nodes_and_the_run_goes_on(st
 
 
 def test_a_node_that_never_reports_is_lost_after_a_while_and_named_so(stage, monkeypatch):
-    monkeypatch.setattr(coordinate, "REPORT_PATIENCE_S", 0.05)
+    monkeypatch.setattr(follow, "REPORT_PATIENCE_S", 0.05)
     made = stage(num_nodes=2, launch_deadline_s=0.05)
     made.play(lambda node, record: SILENT if node == 1 else OK)
     assert made.statuses()[0] == "lost"

@@ -76,7 +76,7 @@ class Bed:
         )
         self.layer = FakeLayer(*snippets)
         monkeypatch.setattr(recovery, "create", lambda name: self.layer)
-        self.record = plan(config)[0].to_json() | {"collective_timeout_s": 60.0}
+        self.record = plan(config)[0].to_json() | {"collective_timeout_s": 60.0, "deadline_s": 60.0, "timeouts": None}
         self.folder.write_launch(0, self.record)
 
     def runner(self) -> LaunchRunner:
@@ -183,7 +183,8 @@ def test_an_exception_is_still_reported_and_leaves_no_process(bed, monkeypatch):
     def stop(*_: Any) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(made.board.__class__, "has", lambda self, key: key != "stop/0" or stop())
+    has = made.board.__class__.has
+    monkeypatch.setattr(made.board.__class__, "has", lambda self, key: stop() if key == "stop/0" else has(self, key))
     with pytest.raises(KeyboardInterrupt):
         made.runner().run()
     monkeypatch.undo()

@@ -21,6 +21,7 @@ from bench.checkpoint.trees import flatten, localize, tree_digest
 from bench.config import Model, Run, Train
 from bench.train.base import TrainState
 from bench.train.data import Source, open_data
+from bench.train.fingerprint import state_sum
 from bench.train.sharding import SHARDINGS
 from bench.train.state import build_state, clip_gradients
 
@@ -88,6 +89,17 @@ def whole_weights(model: str, batch_size: int) -> dict[str, Any]:
     whole = {name: parameter.detach().full_tensor().clone() for name, parameter in state.parameters.items()}
     shard_rows = {name: parameter.to_local().shape[0] for name, parameter in state.parameters.items()}
     return {"whole": whole, "shard_rows": shard_rows, "losses": steps(state, config, 3, data_of(config))}
+
+
+def sums(model: str) -> dict[str, Any]:
+    """This rank's part of the checksum of the initial state, and of one with a single changed element."""
+    state = build_state(configured(model), CPU)
+    before, rank = state_sum(state.tree(), dist.get_rank()), dist.get_rank()
+    with torch.no_grad():
+        shard = next(iter(state.parameters.values())).to_local()
+        if rank == 0:
+            shard.view(-1)[0] += 1.0
+    return {"before": before, "changed": state_sum(state.tree(), rank)}
 
 
 def interrupted(trees: str) -> dict[str, Any]:
@@ -210,6 +222,7 @@ def _users(target: str, kwargs: dict[str, Any], sharding: str) -> dict[str, Any]
 PROGRAMS = {
     "users": users,
     "whole_weights": whole_weights,
+    "sums": sums,
     "interrupted": interrupted,
     "resumed": resumed,
     "compared": compared,

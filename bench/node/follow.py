@@ -1,0 +1,86 @@
+"""The coordinator's view of one launch: who has reported, who must be stopped, who is lost, who starts again."""
+
+from __future__ import annotations
+
+import time
+from threading import Event
+from typing import Any
+
+from bench.node.board import Board
+from bench.node.pulse import Pulses
+
+REPORT_PATIENCE_S = 90.0  # after a stop, for runners to end their processes and read back checkpoints
+LINGER_S = 15.0  # after one node came to the end of a launch with faults, for the others (agents may wait 300 s)
+LOOK_S = 0.02
+
+
+class Follow:
+    """`record`: the order of the launch. `outcomes()` blocks until every node has reported or is lost."""
+
+    def __init__(self, board: Board, order: int, record: dict[str, Any], nodes: int, pulses: Pulses) -> None:
+        self.board = board
+        self.order = order
+        self.endures = record["kind"] in ("recovery", "twin")
+        self.pulses = pulses
+        self.waiting = set(range(nodes))
+        self.found: dict[str, dict[str, Any]] = {}
+        self.end = time.monotonic() + float(record["deadline_s"])
+        self.stopped: str | None = None  # why
+        self._first_ok: float | None = None
+        self._generation = 0  # starts of the whole job after the first
+
+    def outcomes(self, cancelled: Event) -> dict[str, dict[str, Any]]:
+        """Every runner's report, by node: {"status", "codes", "leftovers"}."""
+        nodes = sorted(self.waiting)
+        while self.waiting:
+            self._collect()
+            self._give_up_lost()
+            self._requeue(nodes)
+            if not self.waiting:
+                break
+            reason = self._reason_to_stop(cancelled)
+            if reason is not None and self.stopped is None:
+                self.board.post(f"stop/{self.order}", reason)
+                self.stopped, self.end = reason, time.monotonic() + REPORT_PATIENCE_S
+            elif self.stopped is not None and time.monotonic() > self.end:
+                self._lost(self.waiting)
+            time.sleep(LOOK_S)
+        return self.found
+
+    def _collect(self) -> None:
+        for node in sorted(self.waiting):
+            if self.board.has(f"ended/{self.order}/{node}"):
+                self.found[str(node)] = self.board.read(f"ended/{self.order}/{node}")
+                self.waiting.discard(node)
+                if self.found[str(node)]["status"] == "ok" and self._first_ok is None:
+                    self._first_ok = time.monotonic()
+
+    def _give_up_lost(self) -> None:
+        self._lost({node for node in self.waiting if self.pulses.silent(node)})
+
+    def _lost(self, nodes: set[int]) -> None:
+        for node in sorted(nodes):
+            self.found[str(node)] = {"status": "lost"}
+            self.board.post("lost", node)
+        self.waiting = self.waiting - nodes
+
+    def _reason_to_stop(self, cancelled: Event) -> str | None:
+        statuses = {outcome["status"] for outcome in self.found.values()}
+        if statuses - {"ok", "gone", "unavailable"} or cancelled.is_set():
+            return "failed"
+        if time.monotonic() > self.end:
+            return "deadline"
+        lingering = self._first_ok is not None and time.monotonic() > self._first_ok + LINGER_S
+        return "over" if self.endures and lingering else None
+
+    # --- the job starts again on all nodes together
+    def _requeue(self, nodes: list[int]) -> None:
+        if self.stopped is not None:
+            return
+        coming = self._generation + 1
+        if not self.board.has(f"again/{self.order}/{coming}"):
+            if self.board.has(f"fell/{self.order}/{self._generation}"):
+                self.board.post(f"again/{self.order}/{coming}", True)
+        elif all(self.board.has(f"ready/{self.order}/{coming}/{node}") for node in nodes):
+            self.board.post(f"go/{self.order}/{coming}", True)
+            self._generation = coming

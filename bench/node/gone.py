@@ -1,0 +1,80 @@
+"""When each worker and writer of a launch ended, whoever its parent is: by pidfd, from outside.
+
+A process that has an event file is known by the file's name (its pid and start time), so that a reused pid is never
+taken for it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.record import Recorder, process_start_ticks
+
+
+class Known(NamedTuple):
+    """From the name of an event file: ROLE-nNODE-rLOCAL_RANK-PID-START.jsonl."""
+
+    role: str
+    local_rank: int
+    pid: int
+    pid_start: int
+
+    @classmethod
+    def of(cls, path: Path) -> Known:
+        role, _, local_rank, pid, started = path.stem.split("-")
+        return cls(role, int(local_rank[1:]), int(pid), int(started))
+
+
+class GoneWatch:
+    """Records `gone` for each process whose event file appears in `events_dir`. Look at it every few milliseconds."""
+
+    def __init__(self, events_dir: Path, recorder: Recorder) -> None:
+        self.events_dir = events_dir
+        self.recorder = recorder
+        self._seen: set[str] = set()
+        self._open: dict[int, Known] = {}  # pidfd -> process
+        self._poll = select.poll()
+
+    def look(self) -> None:
+        for name in os.listdir(self.events_dir):
+            if name not in self._seen and name.endswith(".jsonl") and not name.startswith("runner"):
+                self._seen.add(name)
+                self._follow(Known.of(Path(name)))
+        for fd, _ in self._poll.poll(0):
+            self._ended(fd)
+
+    def _follow(self, known: Known) -> None:
+        """A process that ended before it could be followed is gone now: the file showed up only a moment ago."""
+        try:
+            fd = os.pidfd_open(known.pid)
+        except OSError:
+            return self._record(known)
+        try:
+            same = process_start_ticks(known.pid) == known.pid_start
+        except OSError:
+            same = False
+        if not same:
+            os.close(fd)
+            return self._record(known)
+        self._open[fd] = known
+        self._poll.register(fd, select.POLLIN)
+        return None
+
+    def _ended(self, fd: int) -> None:
+        self._poll.unregister(fd)
+        os.close(fd)
+        self._record(self._open.pop(fd))
+
+    def _record(self, known: Known) -> None:
+        self.recorder.instant("gone", **known._asdict())
+
+    def close(self) -> None:
+        """Record what ended last, and let go of the rest."""
+        self.look()
+        for fd in list(self._open):
+            self._poll.unregister(fd)
+            os.close(fd)
+        self._open.clear()
