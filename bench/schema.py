@@ -23,6 +23,19 @@ EVENT_VERSION = 1
 #   begin    name, t: a span was entered; closed by the span of the same name, or never (the process died in it)
 #   span     name, t0, t1, and attributes; spans of one file never overlap
 #   instant  name, t, and attributes
+#
+# Of launches with faults. A worker's file lives through restarts in place; an "attempt" is one call of the training
+# function. `aborted: true` in a span: an exception left it, so what it timed was not finished.
+#   worker   attempt {number, group, rank, world_size, layer}   joined {rank, world_size}   caught {error}   reserve
+#            abort, aborted {device_bytes?}: the Wrapper's abort hook began, this rank is through it   measured_end
+#            span load {arm, step, resume: true}   span check {at: saved|restored|end, step}: the instrument's own time
+#            state {at, step, position, world_size, rank, sum, digest}   effective {timeout: seconds ...}
+#   runner   launch_begin, launch_end   started {pid, pid_start, local_rank (null: an agent), attempt}
+#            exited {pid, local_rank, code}   gone {pid, pid_start, role, local_rank}   away {fault}, back
+#            detected {source: "launcher_log", text}   restart {attempt, backoff_s, scope: node|job}
+#            oom_kill {fault, count}   unavailable {fault, kind, reason}
+# faults/<id>.json: {id, kind, at, step, node, local_rank, rank, pid, pid_start, mono, wall, actor, details}, written
+# exclusively and synced before the fault acts.
 
 Role = Literal["worker", "writer", "runner"]
 
@@ -36,6 +49,7 @@ SPAN_CATEGORY = {
     "drain": "ckpt_drain",
     "load": "load",
 }
+# No part of a run's time but the instrument's own, taken out of every figure: "check" (fingerprints of the state).
 
 CATEGORIES = (
     "startup",
@@ -179,6 +193,92 @@ class Arm:
     peak_device_bytes: Figure | None = None
 
 
+# What came of a fault.
+#   recovered      the job stepped again after something had been started anew, or came to its end so
+#   tolerated      nothing had to be started anew, and steps went on
+#   not_recovered  neither, until the launch ended or its deadline passed
+#   not_fired      it never struck                        unavailable   this machine cannot do it; see `reason`
+RecoveryOutcome = Literal["recovered", "tolerated", "not_recovered", "not_fired", "unavailable"]
+RecoveryLayer = Literal["in_process", "in_job", "torchrun", "pod_restart", "requeue"]
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """One episode: a fault, those that struck before the job stepped again, and what came of it; see METHOD.md.
+
+    Or one planned fault that did not strike (`episode` is None). Seconds without the instrument's own time; null: a
+    point without evidence. Steps are counts of finished steps.
+    """
+
+    launch: int
+    occasion: int
+    block: int
+    arm: str
+    layer: str  # that the launch ran under
+    episode: int | None  # in the launch, from 0
+    fault: str  # kind of its first fault
+    label: str  # that fault in words: with the moment and what else makes it another fault
+    at: str
+    faults: list[str]  # ids of the planned faults that belong to it
+    node: int
+    local_rank: int
+    rank: int | None  # of the slot at that moment
+    outcome: RecoveryOutcome
+    reason: str = ""  # of unavailable and not_fired
+    layer_used: RecoveryLayer | None = None  # by evidence
+    fault_step: int | None = None
+    resumed_step: int | None = None
+    lost_steps: int | None = None  # fault_step - resumed_step
+    detect_s: float | None = None  # the parts, in order; catch_up_s comes after the recovery itself
+    stop_s: float | None = None
+    restart_s: float | None = None
+    load_s: float | None = None
+    first_step_s: float | None = None
+    catch_up_s: float | None = None
+    time_to_recover_s: float | None = None  # fault to the first step's end on the last rank
+    time_to_catch_up_s: float | None = None  # fault to the end of the step that was to be finished then
+    gpu_seconds_lost: float | None = None  # slot-seconds, over all slots
+    detected_by: str | None = None  # "abort" | "launcher_log" | "exit"
+    processes_kept: float | None = None  # share of the struck processes that are part of the new generation
+    outlived: int | None = None  # processes of the struck generation still there when the new one was ready
+    attempts: int | None = None  # how many times the job was started anew until it stepped
+    world_size_before: int | None = None
+    world_size_after: int | None = None
+    resume_exact: bool | None = None  # as the twin without faults; null at another world size
+    resume_consistent: bool | None = None  # checksum and data position after the load are those of the save
+    device_bytes_after_stop: int | None = None
+    instrument_s: float | None = None  # taken out between fault and first step
+    points_s: dict[str, float | None] = field(default_factory=dict)  # since the fault, the instrument's time in them
+
+
+@dataclass(frozen=True)
+class FaultFigures:
+    """What one layer made of one fault, over episodes."""
+
+    fault: str  # a Recovery's label
+    episodes: int  # of faults that struck
+    outcomes: dict[str, int]  # RecoveryOutcome -> episodes, planned faults that did not strike among them
+    layers_used: dict[str, int]  # RecoveryLayer -> recovered episodes
+    exact: dict[str, int]  # "yes" | "no" | "unknown" -> recovered episodes
+    time_to_recover_s: Figure | None
+    time_to_catch_up_s: Figure | None
+    parts: dict[str, Figure | None]  # detect_s, stop_s, restart_s, load_s, first_step_s, catch_up_s
+    lost_steps: Figure | None
+    gpu_seconds_lost: Figure | None
+
+
+@dataclass(frozen=True)
+class LayerFigures:
+    """One recovery layer over its launches."""
+
+    layer: str
+    launches: int
+    overhead_share: Figure | None  # share of time that steps take longer than the twin's, before any fault
+    goodput: float | None  # useful over all slot-seconds
+    false_alarms: int  # restarts without a fault
+    faults: list[FaultFigures]
+
+
 @dataclass(frozen=True)
 class Verdict:
     """A published claim held against this result."""
@@ -209,8 +309,8 @@ class Summary:
     arms: list[Arm]
     ledger: list[dict[str, Any]]  # {arm, category, seconds, share}
     verdicts: list[Verdict]
-    recoveries: list[dict[str, Any]] = field(default_factory=list)
-    layers: list[dict[str, Any]] = field(default_factory=list)
+    recoveries: list[Recovery] = field(default_factory=list)
+    layers: list[LayerFigures] = field(default_factory=list)
     probe_bytes_per_s: Figure | None = None
     d2h_bytes_per_s: Figure | None = None  # pinned device-to-host bandwidth of one GPU
     # {arm, interval_steps, compute_s, period_s, share, predicted_share, saturated, agree}

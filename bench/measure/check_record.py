@@ -8,7 +8,7 @@ from statistics import median
 
 from bench.measure.events import LaunchRecord
 from bench.measure.evidence import Evidence, Level, answer, instants, listed
-from bench.measure.ledger import slots_without_wall
+from bench.measure.slots import slots_without_wall
 from bench.schema import Check
 
 _PROBLEM_LEVEL: dict[str, Level] = {

@@ -6,30 +6,24 @@ The format is described in bench.schema. Steps, nearly all of a file, become arr
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.measure.clocks import NodeClock
+from bench.measure.order import Event, interrupted, problems
 from bench.schema import EVENT_VERSION, Role
 
-Event = dict[str, Any]
-
-# What can be wrong with a file; the value counts how often.
-#   torn          the last line has no end: the writer was killed in it       damaged    another line is no event
-#   gap           sequence numbers that no damaged line explains are missing   doubled   an event stands twice
-#   out_of_order  sequence or time runs backwards                              overlap   a span begins inside another
-#   unclosed      a span was entered and another event of its thread followed without its end
-PROBLEMS = ("torn", "damaged", "gap", "doubled", "out_of_order", "overlap", "unclosed")
+__all__ = ["Event", "LaunchRecord", "OpenSpan", "Steps", "Stream", "read_launch", "read_launches", "read_stream"]
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The step spans of one file, in the order of the file: arrays of one length. Times in s; -1: no such number."""
+    """The finished steps of one file, in its order: arrays of one length. Times in s; -1: no such number."""
 
     step: NDArray[np.int64]
     t0: NDArray[np.float64]
@@ -38,6 +32,7 @@ class Steps:
     segment: NDArray[np.int64]
     use: NDArray[np.str_]
     arm: NDArray[np.str_]  # "": the step belongs to no arm
+    loss: NDArray[np.float64]  # of the job; NaN: not on record, or not finite
 
     def __len__(self) -> int:
         return len(self.step)
@@ -53,7 +48,14 @@ class Steps:
         def text(name: str) -> NDArray[np.str_]:
             return np.array([span.get(name) or "" for span in spans], dtype=np.str_)
 
-        return cls(number("step"), time("t0"), time("t1"), number("cycle"), number("segment"), text("use"), text("arm"))
+        loss = np.array([np.nan if (v := span.get("loss")) is None else v for span in spans], dtype=np.float64)
+        numbers = (number("cycle"), number("segment"), text("use"), text("arm"))
+        return cls(number("step"), time("t0"), time("t1"), *numbers, loss)
+
+    def between(self, begin: float, end: float) -> Steps:
+        """The steps that began in [begin, end)."""
+        mask = (self.t0 >= begin) & (self.t0 < end)
+        return Steps(**{column.name: getattr(self, column.name)[mask] for column in fields(self)})
 
 
 @dataclass(frozen=True)
@@ -71,12 +73,13 @@ class Stream:
     name: str
     meta: Event
     steps: Steps
-    spans: list[Event]  # all spans but steps
+    spans: list[Event]  # all finished spans but steps
+    aborted: list[Event]  # spans, steps among them, that an exception left or that a restart cut off
     instants: list[Event]
     open_span: OpenSpan | None
     first_t: float
     last_t: float  # of the last event that is on record
-    problems: dict[str, int]  # only what occurred; keys of PROBLEMS
+    problems: dict[str, int]  # only what occurred; keys of bench.measure.order.PROBLEMS
 
     @property
     def node(self) -> int:
@@ -155,17 +158,21 @@ def read_stream(path: Path) -> Stream | None:
     damaged = len(lines) - len(events)
     spans = [event for event in events if event["kind"] == "span"]
     instants = [event for event in events if event["kind"] == "instant"]
-    problems = _problems(events, damaged) | ({"torn": 1} if rest else {})
+    finished = [span for span in spans if not span.get("aborted")]
+    aborted = [span for span in spans if span.get("aborted")]
+    if sum(instant["name"] == "attempt" for instant in instants) > 1:
+        aborted = sorted(aborted + interrupted(events), key=lambda span: float(span["t0"]))
     return Stream(
         name=path.name,
         meta=meta,
-        steps=Steps.of([span for span in spans if span["name"] == "step"]),
-        spans=[span for span in spans if span["name"] != "step"],
+        steps=Steps.of([span for span in finished if span["name"] == "step"]),
+        spans=[span for span in finished if span["name"] != "step"],
+        aborted=aborted,
         instants=instants,
         open_span=_open_span(events),
         first_t=float(meta["mono"]),
         last_t=max(map(_time, (meta, *spans[-1:], *instants, events[-1]))),  # an instant may be dated back
-        problems=problems,
+        problems=problems(events, damaged) | ({"torn": 1} if rest else {}),
     )
 
 
@@ -176,91 +183,26 @@ def _time(event: Event) -> float:
 
 def _open_span(events: Sequence[Event]) -> OpenSpan | None:
     for event in reversed(events):
-        if event["kind"] == "span":
-            return None
         if event["kind"] == "begin":
             return OpenSpan(event["name"], float(event["t"]))
+        if event["kind"] == "span" or event.get("name") == "attempt":
+            return None
     return None
 
 
-def _problems(events: Sequence[Event], damaged: int) -> dict[str, int]:
-    """Problems of the order of events; a damaged line explains one missing number or one missing end."""
-    seq = np.array([event["seq"] for event in events], dtype=np.int64)
-    distinct = len(np.unique(seq))
-    found = _span_problems(events)
-    found["gap"] = int(seq.max()) + 1 - distinct - damaged
-    found["doubled"] = max(found["doubled"], len(seq) - distinct)
-    found["out_of_order"] += int((np.diff(seq) < 0).sum())
-    found["unclosed"] -= damaged
-    found["damaged"] = damaged
-    return {name: found[name] for name in PROBLEMS if found[name] > 0}
-
-
-def _span_problems(events: Iterable[Event]) -> Counter[str]:
-    """Spans of one thread follow each other: begin, span, begin, span ...; instants may stand anywhere, dated back."""
-    found: Counter[str] = Counter()
-    entered: Event | None = None
-    previous: Event | None = None
-    end = -np.inf
-    for event in events:
-        kind = event["kind"]
-        if kind == "begin":
-            found["unclosed"] += entered is not None
-            found["out_of_order"] += event["t"] < end
-            entered = event
-        elif kind == "span":
-            t0, t1 = event["t0"], event["t1"]
-            found["out_of_order"] += t1 < t0
-            found["unclosed"] += entered is not None and (entered["name"] != event["name"] or entered["t"] != t0)
-            if t0 < end and previous is not None:
-                same = previous["name"] == event["name"] and previous["t0"] == t0 and previous["t1"] == t1
-                found["doubled" if same else "out_of_order" if t1 <= previous["t0"] else "overlap"] += 1
-            entered, previous, end = None, event, t1 if t1 > end else end
-    return found
-
-
-# --- clocks -----------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class NodeClock:
-    """A node's monotonic clock against node 0's: offsets in seconds at one or two moments, linear between them."""
-
-    t: tuple[float, ...]  # moments of the readings, on the node's own clock, ascending
-    offset_s: tuple[float, ...]  # to be added to the node's times
-    uncertainty_s: float  # half the smallest round trip, and the drift between the readings
-
-    @classmethod
-    def of(cls, runner: Stream) -> NodeClock | None:
-        """From the runner's readings before and after the launch; None if there are none."""
-        readings = sorted(runner.named("clock"), key=lambda event: float(event["t"]))
-        if not readings:
-            return None
-        offsets = tuple(float(event["offset_s"]) for event in readings)
-        half_round_trip_s = max(float(event["uncertainty_s"]) for event in readings)
-        times = tuple(float(event["t"]) for event in readings)
-        return cls(times, offsets, half_round_trip_s + max(offsets) - min(offsets))
-
-    def align(self, t: NDArray[np.float64]) -> NDArray[np.float64]:
-        aligned: NDArray[np.float64] = t + np.interp(t, self.t, self.offset_s)
-        return aligned
-
-    def align_one(self, t: float) -> float:
-        return float(self.align(np.float64(t)))
-
-
+# --- in node 0's time -------------------------------------------------------------------------------------------------
 def _aligned(stream: Stream, clock: NodeClock | None) -> Stream:
     """The stream in node 0's time. Sub-phases keep the node's time: only their durations are used."""
     if clock is None or not any(clock.offset_s):
         return stream
 
-    def moved(event: Event) -> Event:
-        return event | {name: clock.align_one(event[name]) for name in ("t", "t0", "t1", "t_begin") if name in event}
-
     steps, open_span = stream.steps, stream.open_span
     return replace(
         stream,
         steps=replace(steps, t0=clock.align(steps.t0), t1=clock.align(steps.t1)),
-        spans=[moved(span) for span in stream.spans],
-        instants=[moved(instant) for instant in stream.instants],
+        spans=[clock.moved(span) for span in stream.spans],
+        aborted=[clock.moved(span) for span in stream.aborted],
+        instants=[clock.moved(instant) for instant in stream.instants],
         open_span=replace(open_span, t=clock.align_one(open_span.t)) if open_span else None,
         first_t=clock.align_one(stream.first_t),
         last_t=clock.align_one(stream.last_t),
@@ -277,7 +219,8 @@ class LaunchRecord:
     writers: list[Stream] = field(default_factory=list)
     runners: list[Stream] = field(default_factory=list)
     uncertainty_s: float | None = 0.0  # of times compared across nodes; None: a node's clock was never read
-    unreadable: list[str] = field(default_factory=list)  # files without a readable first line
+    unreadable: list[str] = field(default_factory=list)  # event files without a first line, damaged fault records
+    faults: list[Event] = field(default_factory=list)  # records of faults that struck, by `t`, the moment before it
 
     @property
     def index(self) -> int:
@@ -308,8 +251,10 @@ class LaunchRecord:
 
     @property
     def complete(self) -> bool:
-        """Every rank came to the end of the measured part."""
+        """Every rank came to the end of the measured part; after faults, every rank that there still was."""
         ended = {worker.slot for worker in self.workers if worker.named("measured_end")}
+        if self.kind in ("recovery", "twin"):
+            return bool(ended) and self.launch["end"] == "completed"
         return self.world_size > 0 and len(ended) == self.world_size
 
     def segment(self, index: int) -> dict[str, Any] | None:
@@ -325,7 +270,7 @@ class LaunchRecord:
 
 
 def read_launch(folder: Path) -> LaunchRecord:
-    """Read launch.json and events/*.jsonl of one launch. Raises ValueError (unknown version), OSError."""
+    """Read launch.json, events/*.jsonl and faults/*.json of a launch. Raises ValueError (unknown version), OSError."""
     launch = json.loads((folder / "launch.json").read_text())
     streams: dict[Role, list[Stream]] = {"worker": [], "writer": [], "runner": []}
     unreadable = []
@@ -335,14 +280,41 @@ def read_launch(folder: Path) -> LaunchRecord:
             unreadable.append(path.name)
         else:
             streams[stream.meta["role"]].append(stream)
-    clocks = {runner.node: NodeClock.of(runner) for runner in streams["runner"]}
+    clocks = {runner.node: NodeClock.of(runner.named("clock")) for runner in streams["runner"]}
     by_start = {
-        role: sorted((_aligned(s, clocks.get(s.node)) for s in found), key=lambda s: (s.node, s.rank, s.first_t))
-        for role, found in streams.items()
+        role: sorted((_aligned(s, clocks.get(s.node)) for s in found), key=_by_slot) for role, found in streams.items()
     }
+    faults, damaged = _read_faults(folder / "faults", clocks)
     nodes = {stream.node for found in streams.values() for stream in found}
     uncertainty_s = _uncertainty_s(nodes, clocks)
-    return LaunchRecord(launch, by_start["worker"], by_start["writer"], by_start["runner"], uncertainty_s, unreadable)
+    found = (by_start["worker"], by_start["writer"], by_start["runner"])
+    return LaunchRecord(launch, *found, uncertainty_s, unreadable + damaged, faults)
+
+
+def _by_slot(stream: Stream) -> tuple[int, int, float]:
+    return stream.node, int(stream.meta["local_rank"]), stream.first_t
+
+
+def _read_faults(folder: Path, clocks: Mapping[int, NodeClock | None]) -> tuple[list[Event], list[str]]:
+    """The records of faults, each with `t` in node 0's time, in order; and the names of those that cannot be read."""
+    found, damaged = [], []
+    for path in sorted(folder.glob("*.json")):
+        fault = _parse_fault(path)
+        if fault is None:
+            damaged.append(f"faults/{path.name}")
+            continue
+        clock, t = clocks.get(int(fault["node"])), float(fault["mono"])
+        found.append(fault | {"t": t if clock is None else clock.align_one(t)})
+    return sorted(found, key=lambda fault: float(fault["t"])), damaged
+
+
+def _parse_fault(path: Path) -> Event | None:
+    try:
+        fault = _decode(path.read_text())
+    except ValueError:
+        return None
+    whole = type(fault) is dict and {"id", "kind", "at", "node", "mono", "step"} <= fault.keys()
+    return dict(fault) if whole and type(fault["mono"]) in _NUMBER else None
 
 
 def _uncertainty_s(nodes: set[int], clocks: dict[int, NodeClock | None]) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from bench.measure.events import Event, LaunchRecord
 from bench.measure.sweep import Point
-from bench.schema import Arm, Check, LedgerRow, Sample
+from bench.schema import Arm, Check, LayerFigures, LedgerRow, Recovery, Sample
 
 Level = Literal["ok", "note", "warn", "invalid"]
 
@@ -24,6 +24,8 @@ class Evidence:
     config: dict[str, Any]  # fields of bench.config.Run
     environment: dict[str, Any]
     sweep: Sequence[Point] = ()  # the arms at several intervals, where that was measured
+    recoveries: Sequence[Recovery] = ()
+    layers: Sequence[LayerFigures] = ()
 
     @property
     def measured_launches(self) -> list[LaunchRecord]:

@@ -10,8 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.measure.episodes import Course
 from bench.measure.events import LaunchRecord, Stream
+from bench.measure.recoveries import is_recovery
 from bench.measure.saves import CONTROL_ARM
+from bench.measure.slots import all_slots, wall
+from bench.measure.struck_ledger import struck_ledger
 from bench.measure.timeline import Flight, flights, writers_of
 from bench.schema import SPAN_CATEGORY, LedgerRow
 
@@ -22,15 +26,19 @@ def ledger(launches: Sequence[LaunchRecord]) -> list[LedgerRow]:
     """The rows of all launches, one per (launch, slot, arm, category) that occurs.
 
     A slot's rows add up to its wall time by its node runner's clock, `unattributed` included. A slot whose runner
-    recorded no begin or end has no known wall time, and no rows (see `slots_without_wall`).
+    recorded no begin or end has no known wall time, and no rows (see slots.slots_without_wall). Launches with faults
+    and their twins: see struck_ledger.
     """
+    endured = [launch for launch in launches if is_recovery(launch)]
+    launches = [launch for launch in launches if not is_recovery(launch)]
     writers = writers_of(launches)
     controls = {launch.block: _plain_step_s(launch) for launch in launches if _is_control(launch)}
-    return [
+    rows = [
         row
         for launch in launches
         for row in launch_ledger(launch, flights(launch, writers), controls.get(launch.block, {}))
     ]
+    return rows + [row for launch in endured for row in struck_ledger(Course.of(launch))]
 
 
 def launch_ledger(
@@ -39,8 +47,8 @@ def launch_ledger(
     """The rows of one launch. `control_step_s`: by slot, from the block's launch without saves (full design only)."""
     rows = []
     slots = launch.slots()
-    for name in _all_slots(launch):
-        bounds = _wall(launch, int(name.split("/")[0]))
+    for name in all_slots(launch):
+        bounds = wall(launch, name)
         if bounds is None:
             continue
         streams = slots.get(name, [])
@@ -49,27 +57,6 @@ def launch_ledger(
         totals = account.totals(in_flight, control)
         rows += [LedgerRow(launch.index, name, arm, category, s) for (arm, category), s in totals.items()]
     return rows
-
-
-def slots_without_wall(launch: LaunchRecord) -> list[str]:
-    """Slots that the ledger has to leave out."""
-    return [slot for slot in _all_slots(launch) if _wall(launch, int(slot.split("/")[0])) is None]
-
-
-def _all_slots(launch: LaunchRecord) -> list[str]:
-    """Every slot of the launch, also one whose worker never wrote an event."""
-    nodes = {stream.node for stream in (*launch.workers, *launch.runners)}
-    per_node = launch.world_size // len(nodes) if nodes else 0
-    silent = {f"{node}/{local}" for node in nodes for local in range(per_node)}
-    return sorted(silent | launch.slots().keys(), key=lambda slot: tuple(map(int, slot.split("/"))))
-
-
-def _wall(launch: LaunchRecord, node: int) -> tuple[float, float] | None:
-    """Begin and end of the launch on a node, s, by its runner; None if either is missing."""
-    runners = [runner for runner in launch.runners if runner.node == node]
-    begins = [event["t"] for runner in runners for event in runner.named("launch_begin")]
-    ends = [event["t"] for runner in runners for event in runner.named("launch_end")]
-    return (float(min(begins)), float(max(ends))) if begins and ends else None
 
 
 def _measured_until(streams: Sequence[Stream]) -> float | None:
@@ -158,6 +145,10 @@ class _Account:
             for span in stream.spans:
                 if span["t0"] < self._cut and span["name"] in SPAN_CATEGORY:
                     self._add(span.get("arm"), SPAN_CATEGORY[span["name"]], span["t1"] - span["t0"])
+            for span in stream.aborted:
+                category = "aborted_step" if span["name"] == "step" else SPAN_CATEGORY.get(span["name"])
+                if span["t0"] < self._cut and category is not None:
+                    self._add(span.get("arm"), category, span["t1"] - span["t0"])
 
     def _add_starts(self) -> float | None:
         """Account for what lies before each incarnation's first step, and for spans that stayed open at its end.
@@ -181,7 +172,8 @@ class _Account:
         if stream.open_span is not None and not len(stream.steps):
             first_step = stream.open_span.t
         first_step = min(first_step, self._cut)
-        inside = [s["t1"] - s["t0"] for s in stream.spans if s["t0"] < first_step and s["name"] in SPAN_CATEGORY]
+        spans = (*stream.spans, *stream.aborted)
+        inside = [s["t1"] - s["t0"] for s in spans if s["t0"] < first_step and s["name"] in SPAN_CATEGORY]
         self._add(None, category, first_step - begin - float(sum(inside)))
 
     def _end_of(self, stream: Stream, following: float) -> float:

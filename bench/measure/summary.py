@@ -12,7 +12,10 @@ from bench.measure.arms import Account, arm_figures
 from bench.measure.calibration import calibration_checks
 from bench.measure.crossover import crossover
 from bench.measure.events import LaunchRecord
+from bench.measure.layers import layer_figures
 from bench.measure.ledger import ledger
+from bench.measure.recoveries import STRUCK, pairs, recoveries
+from bench.measure.recovery_verdicts import recovery_verdicts
 from bench.measure.saves import samples
 from bench.measure.shares import Period, period_of
 from bench.measure.sweep import Point, at_interval, longest_interval, points
@@ -29,14 +32,22 @@ def summarise(run: dict[str, Any], launches: list[LaunchRecord]) -> tuple[Summar
     """
     config, environment = run["config"], run["environment"]
     launches = sorted(launches, key=lambda launch: launch.index)
-    found = samples(launches, config["design"]["warmup_saves"])
+    saving = [launch for launch in launches if launch.kind != STRUCK]  # saves that a fault may break are no samples
+    found = samples(saving, config["design"]["warmup_saves"])
     rows = ledger(launches)
+    struck = pairs(launches)
+    recovered = recoveries(struck)
+    layers = layer_figures(struck, recovered, rows)
     account = account_of(config, launches, found, rows)
     arms = [arm_figures(name, account) for name in config["checkpoint"]["arms"]]
     sweep = points(found, config["checkpoint"]["arms"])
-    evidence = Evidence(launches, account.samples, rows, arms, config, environment, sweep)
+    evidence = Evidence(launches, account.samples, rows, arms, config, environment, sweep, recovered, layers)
     results = checks(evidence) + _calibration(config, found)
     device: Literal["cpu", "cuda"] = "cuda" if environment["device"] == "cuda" else "cpu"
+    if config["design"]["name"] == "recovery":
+        judged = recovery_verdicts(recovered, device == "cuda" and config["cluster"]["name"] != "emulated")
+    else:
+        judged = verdicts(arms, account.period) + _crossovers(arms, sweep)
     summary = Summary(
         scenario=config["scenario"],
         machine=environment["machine"],
@@ -52,7 +63,9 @@ def summarise(run: dict[str, Any], launches: list[LaunchRecord]) -> tuple[Summar
         budget=run["budget"],
         arms=arms,
         ledger=_ledger_totals(rows, {launch.index for launch in launches if launch.kind != "pilot"}),
-        verdicts=verdicts(arms, account.period) + _crossovers(arms, sweep),
+        verdicts=judged,
+        recoveries=recovered,
+        layers=layers,
         probe_bytes_per_s=account.probe_bytes_per_s,
         d2h_bytes_per_s=account.d2h_bytes_per_s,
         sweep=[point.to_json() for point in sweep],

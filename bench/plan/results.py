@@ -203,6 +203,8 @@ def layer_overhead(results: Sequence[Result], layer: str) -> tuple[float, str] |
     """Fault-free price of a layer (share of time) where a result measured it, with its source."""
     for result in results:
         for row in result.summary["layers"]:
-            if row.get("layer") == layer and row.get("overhead_share") is not None:
-                return float(row["overhead_share"]), f"layer {layer} in {result.name}"
+            price = row.get("overhead_share")
+            if row.get("layer") == layer and price is not None:
+                source = f"median of {price['n']} pairs of launches, layer {layer} in {result.name}"
+                return float(price["median"]), source
     return None

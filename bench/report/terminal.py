@@ -18,6 +18,7 @@ from bench.config import Run
 from bench.design import Launch
 from bench.predict import Prediction
 from bench.progress import Progress
+from bench.report import recovery
 from bench.report.words import INTERVAL_NAMES, MISSING, digits, duration, percent, seconds, size, span, with_interval
 from bench.schema import Arm, Figure, Summary, Verdict
 
@@ -102,6 +103,13 @@ def _sweep_cells(point: dict[str, Any]) -> tuple[str, ...]:
     return f"{steps} step{'s' * (steps > 1)}", period, measured, predicted, words
 
 
+def _launch_words(launch: Launch) -> str:
+    if launch.endures:
+        return recovery.launch_words(launch)
+    saves = sum(segment.saves for segment in launch.segments)
+    return f"{', '.join(launch.arms)}  ({saves or 'auto'} saves)"
+
+
 class Terminal:
     """Writes to standard output; redraws one line of progress on a terminal, prints plain lines elsewhere."""
 
@@ -111,6 +119,7 @@ class Terminal:
             self.console.width = PLAIN_WIDTH
         self._live: Live | None = None
         self._last_line = 0.0
+        self._told = -1  # the last launch of whose faults was told
 
     def say(self, text: str = "", style: str = "") -> None:
         self.console.print(Text(text, style=style), soft_wrap=True)
@@ -123,10 +132,10 @@ class Terminal:
         self.say(f"{config.scenario}: {config.about}", "bold")
         stamp = "  REHEARSAL: emulated nodes, never cluster figures" if config.cluster.name == "emulated" else ""
         self.say(f"  {config.design.name} design, {where}, model {config.model.name}{stamp}")
-        self.say(
-            f"  checkpoint {size(expected.checkpoint_bytes)} over {config.world_size} ranks; "
-            f"arms: {', '.join(config.checkpoint.arms)}"
-        )
+        compared = f"arms: {', '.join(config.checkpoint.arms)}"
+        if config.design.name == "recovery":
+            compared += f"; {recovery.planned(config, launches)}"
+        self.say(f"  checkpoint {size(expected.checkpoint_bytes)} over {config.world_size} ranks; {compared}")
         self.say(f"  {len(launches)} launches; expected {duration(expected.seconds)}, {self._hours(config, expected)}")
 
     def _hours(self, config: Run, expected: Prediction) -> str:
@@ -143,8 +152,7 @@ class Terminal:
         """What follows the plan where nothing is started. `obstacle`: why this machine could not run it as asked."""
         self.say("\nlaunches", "bold")
         for launch in launches:
-            saves = sum(segment.saves for segment in launch.segments)
-            self.say(f"  {launch.index:3}  {launch.kind:9} {', '.join(launch.arms)}  ({saves or 'auto'} saves)")
+            self.say(f"  {launch.index:3}  {launch.kind:9} {_launch_words(launch)}")
         self.say("\nassumed, until the pilot launch has measured it", "bold")
         for assumption in expected.assumptions:
             self.say(f"  {assumption}")
@@ -192,6 +200,9 @@ class Terminal:
 
     def provisional(self, summary: Summary) -> None:
         """One line after each launch; intervals are still wide."""
+        if summary.design == "recovery":
+            self._provisional_recovery(summary)
+            return
         shares = [
             f"{arm.name} {percent(arm.share.median)} [{span(arm.share)}]"
             for arm in summary.arms
@@ -201,14 +212,23 @@ class Terminal:
             n = min(arm.share.n for arm in summary.arms if arm.share)
             self.say(f"  so far, {n} saves an arm: {'; '.join(shares)} of the period", "dim")
 
+    def _provisional_recovery(self, summary: Summary) -> None:
+        last = max((record.launch for record in summary.recoveries), default=self._told)
+        if last > self._told:
+            self._told = last
+            self.say(f"  {recovery.provisional(summary.recoveries, last)}", "dim")
+
     # --- the result
     def result(self, summary: Summary, folder: Path) -> None:
         self._still()
         self.say()
         for stamp in summary.stamps:
             self.say(stamp, "bold yellow")
-        self._arms(summary)
-        self._sweep(summary)
+        if summary.design == "recovery":
+            self._recoveries(summary)
+        else:
+            self._arms(summary)
+            self._sweep(summary)
         self.verdicts(summary.verdicts)
         self._checks(summary)
         self.say(f"\nresult: {folder}")
@@ -222,6 +242,25 @@ class Terminal:
         for table in figure_tables(columns, self.console.width):
             self.console.print(table)
         self.say(self._legend(summary), "dim")
+
+    def _recoveries(self, summary: Summary) -> None:
+        if not summary.layers:
+            self.say("no launch with a fault was measured", "yellow")
+            return
+        self.say("What came of each fault", "bold")
+        for number, table in enumerate(recovery.matrix(summary.layers, self.console.width)):
+            if number:
+                self.say()
+            self.console.print(table)
+        for line in recovery.left_out(summary.recoveries):
+            self.say(line, "dim")
+        self.say(recovery.legend(summary), "dim")
+        self.say("\nWhere the time went, s", "bold")
+        for label, table in recovery.parts(summary.layers, summary.time_unit):
+            self.say(label)
+            self.console.print(table)
+        self.say("\nWhat each layer costs", "bold")
+        self.console.print(recovery.prices(summary.layers))
 
     def _sweep(self, summary: Summary) -> None:
         """The share at every measured interval beside what the longest one predicts; a table an arm."""

@@ -124,16 +124,19 @@ class Truth:
 class File:
     """The events of one process, on its node's clock."""
 
-    def __init__(self, role: str, scenario: Scenario, node: int, local_rank: int, begin: float) -> None:
+    def __init__(
+        self, role: str, scenario: Scenario, node: int, local_rank: int, begin: float, pid: int | None = None
+    ) -> None:
         offsets = scenario.node_offset_s
         self.offset_s = offsets[node] if node < len(offsets) else 0.0
-        self.name = f"{role}-n{node}-r{local_rank}-{100 + 10 * node + local_rank}-7.jsonl"
         rank = -1 if local_rank < 0 else node * scenario.ranks_per_node + local_rank
-        self.rank = rank
+        self.rank, self.node, self.local_rank = rank, node, local_rank
+        self.pid = 100 + 10 * node + local_rank if pid is None else pid
+        self.name = f"{role}-n{node}-r{local_rank}-{self.pid}-7.jsonl"
         identity = {"role": role, "launch": scenario.index, "node": node, "local_rank": local_rank, "rank": rank}
         self.events: list[Event] = []
         self._add(
-            {"kind": "meta", "version": EVENT_VERSION, "pid": 100 + rank, "pid_start": 7}
+            {"kind": "meta", "version": EVENT_VERSION, "pid": self.pid, "pid_start": 7}
             | identity
             | {"world_size": scenario.world_size, "incarnation": 0, "mono": begin - self.offset_s, "wall": 0.0}
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from bench.measure.events import Stream, read_launch, read_launches, read_stream
 from bench.measure.ledger import ledger
 from bench.measure.saves import samples
+from tests.measure.stories import Setting, in_place, loss_of, started
 from tests.measure.streams import Event, File, Scenario, simulate, write_files, write_launch
 
 SCENARIO = Scenario(cycles=3)
@@ -283,3 +285,100 @@ def test_files_keep_to_the_recorders_format() -> None:
     file = File("worker", SCENARIO, 0, 1, 1.0)
     needed = {"kind", "version", "role", "launch", "node", "local_rank", "rank", "world_size", "pid", "mono", "wall"}
     assert needed <= file.events[0].keys()
+
+
+# --- restarts and faults
+def test_losses_come_with_the_steps_exactly_and_a_missing_one_is_no_number(tmp_path: Path) -> None:
+    story = started(Setting())
+    story.steps(4)
+    worker = story.ranks[0]
+    worker.span("step", story.t, story.t + 0.1, step=5, arm="a", cycle=0, segment=0, use="plain", loss=None)
+    stream = story.write(tmp_path).workers[0]
+    assert stream.steps.loss[:4].tolist() == [loss_of(step) for step in (1, 2, 3, 4)]
+    assert np.isnan(stream.steps.loss[4])
+
+
+def test_a_step_that_an_exception_left_is_no_step(tmp_path: Path) -> None:
+    launch = in_place(Setting(layer="in_process"), 6, 4).write(tmp_path)
+    for worker in launch.workers:
+        assert worker.steps.step.tolist() == [1, 2, 3, 4, 5, 6, 5, 6, 7, 8, 9, 10, 11, 12]
+        (aborted,) = worker.aborted
+        assert (aborted["name"], aborted["step"]) == ("step", 7)
+        assert worker.problems == {}
+
+
+def test_a_save_that_an_exception_left_is_no_save(tmp_path: Path) -> None:
+    story = started(Setting())
+    story.steps(4)
+    story.ranks[0].span("save", story.t, story.t + 0.2, arm="a", save=1, step=4, aborted=True)
+    stream = story.write(tmp_path).workers[0]
+    assert [span["save"] for span in stream.spans if span["name"] == "save"] == [0]
+    assert [span["name"] for span in stream.aborted] == ["save"]
+
+
+def test_a_span_that_a_restart_in_place_cut_off_lasts_until_that_restart_and_is_no_problem(tmp_path: Path) -> None:
+    """An asynchronous exception may come before the span's end could be written."""
+    story = started(Setting(layer="in_process"))
+    story.steps(6)
+    begin = story.t
+    for file in story.ranks:
+        file.begin("step", begin)
+    story.t += 1.5
+    story.attempt(story.ranks, 4)
+    story.steps(8)
+    for worker in story.write(tmp_path).workers:
+        assert worker.problems == {}
+        assert [(s["name"], s["t0"], s["t1"]) for s in worker.aborted] == [("step", begin, begin + 1.5)]
+        assert worker.open_span is None
+
+
+def test_a_span_without_an_end_is_a_problem_where_nothing_was_restarted(tmp_path: Path) -> None:
+    story = started(Setting())
+    story.ranks[0].begin("step", story.t)
+    story.steps(2)
+    assert story.write(tmp_path).workers[0].problems == {"unclosed": 1}
+
+
+def test_faults_are_read_in_order_and_in_node_0s_time(tmp_path: Path) -> None:
+    story = started(Setting(nodes=2, node_offset_s=(0.0, 77.5)))
+    struck = []
+    for victim in (story.ranks[3], story.ranks[0]):
+        story.t += 1.0
+        struck.append(story.t)
+        story.strike("exception", victim)
+    launch = story.write(tmp_path)
+    assert [fault["id"] for fault in launch.faults] == ["f0", "f1"]
+    assert [fault["t"] for fault in launch.faults] == pytest.approx(struck)
+    assert launch.faults[0]["mono"] == pytest.approx(struck[0] - 77.5)
+
+
+LATE = '{"id": "f9", "kind": "x", "at": "step", "node": 0, "mono": "a", "step": 1}'
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"id": "f9"}', "[]", LATE])
+def test_a_damaged_record_of_a_fault_is_named(tmp_path: Path, text: str) -> None:
+    started(Setting()).write(tmp_path)
+    (tmp_path / "1" / "faults" / "f9.json").write_text(text)
+    launch = read_launch(tmp_path / "1")
+    assert (launch.faults, launch.unreadable) == ([], ["faults/f9.json"])
+
+
+def test_processes_of_a_slot_come_by_start_whatever_ranks_they_had(tmp_path: Path) -> None:
+    """An elastic agent may number ranks anew when it restarts them."""
+    story = started(Setting(nodes=2))
+    story.steps(6)
+    story.t += 1
+    files = [story.process(slot) for slot in story.slots]
+    for file, rank in zip(files, (2, 3, 0, 1), strict=True):
+        file.events[0]["rank"] = rank
+    story.attempt(files, 4)
+    for streams in story.write(tmp_path).slots().values():
+        assert [stream.first_t for stream in streams] == sorted(stream.first_t for stream in streams)
+        assert len(streams) == 2
+
+
+def test_a_launch_with_faults_is_complete_when_those_who_were_left_came_to_the_end(tmp_path: Path) -> None:
+    shrunk = in_place(Setting(layer="in_process", ranks_per_node=3), 6, 4, victim=1)
+    assert shrunk.write(tmp_path).complete
+    shrunk.end = "deadline"
+    assert not shrunk.write(tmp_path).complete

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bench.measure.events import LaunchRecord, read_launch
-from bench.measure.ledger import ledger, slots_without_wall
+from bench.measure.ledger import ledger
+from bench.measure.slots import slots_without_wall
 from bench.schema import CATEGORIES, LedgerRow
 from tests.measure.streams import ArmSpec, File, Job, Scenario, simulate, write_files, write_launch
 
@@ -225,3 +226,21 @@ def test_the_full_design_finds_interference_against_the_blocks_launch_without_sa
     alone = by_category(ledger([launch]))
     assert "interference" not in alone
     assert alone["useful"] == pytest.approx(paired["useful"] + paired["interference"])
+
+
+def test_a_save_that_an_exception_left_is_stall_and_a_step_aborted(tmp_path: Path) -> None:
+    def fail(job: Job) -> None:
+        worker = job.workers[0]
+        events = worker.events
+        at = [i for i, e in enumerate(events) if e.get("name") == "save" and "t1" in e][5]
+        del events[at + 1 :]
+        events[at]["aborted"] = True
+        worker.span("step", events[at]["t1"], events[at]["t1"] + 0.03, step=99, arm="none", aborted=True)
+
+    launch = launched(tmp_path, SCENARIO, fail)
+    found = by_category(ledger([launch]))
+    stalls = sum(s["t1"] - s["t0"] for s in launch.workers[0].spans if s["name"] == "save")
+    (save, _) = launch.workers[0].aborted
+    assert found["ckpt_stall"] == pytest.approx(stalls + save["t1"] - save["t0"])
+    assert found["aborted_step"] == pytest.approx(0.03)
+    assert found["unattributed"] == pytest.approx(0, abs=1e-9)

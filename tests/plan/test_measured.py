@@ -126,7 +126,8 @@ def test_recoveries_at_another_size_scale_loads_with_bytes_and_the_rest_with_nod
 
 
 def test_the_price_of_a_layer_is_measured_or_absent(tmp_path):
-    found = result(tmp_path, layers=[{"layer": "in_job", "overhead_share": -0.001}])
+    price = {"median": -0.001, "low": -0.002, "high": 0.0, "n": 3, "interval": "range"}
+    found = result(tmp_path, layers=[{"layer": "in_job", "overhead_share": price}])
     price = overhead_input("in_job", [found])
     assert price is not None
     assert (price.value, price.kind) == (0.0, "measured")

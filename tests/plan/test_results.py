@@ -95,9 +95,9 @@ def test_recoveries_count_by_the_layer_that_did_them_and_only_successful_ones(tm
 
 
 def test_the_price_of_a_layer_is_taken_where_it_was_measured(tmp_path):
-    found = result(
-        tmp_path, layers=[{"layer": "in_job", "overhead_share": None}, {"layer": "in_process", "overhead_share": 0.004}]
-    )
+    price = {"median": 0.004, "low": 0.001, "high": 0.006, "n": 3, "interval": "range"}
+    layers = [{"layer": "in_job", "overhead_share": None}, {"layer": "in_process", "overhead_share": price}]
+    found = result(tmp_path, layers=layers)
     assert layer_overhead([found], "in_job") is None
     share, source = layer_overhead([found], "in_process") or (None, "")
     assert share == 0.004

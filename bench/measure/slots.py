@@ -1,0 +1,30 @@
+"""The slots of a launch, and how long each had it: by the clock of its node's runner, whatever the workers say."""
+
+from __future__ import annotations
+
+from bench.measure.events import LaunchRecord
+
+
+def all_slots(launch: LaunchRecord) -> list[str]:
+    """Every slot of the launch, also one whose worker never wrote an event."""
+    nodes = {stream.node for stream in (*launch.workers, *launch.runners)}
+    per_node = launch.world_size // len(nodes) if nodes else 0
+    silent = {f"{node}/{local}" for node in nodes for local in range(per_node)}
+    return sorted(silent | launch.slots().keys(), key=lambda slot: tuple(map(int, slot.split("/"))))
+
+
+def node_of(slot: str) -> int:
+    return int(slot.split("/", maxsplit=1)[0])
+
+
+def wall(launch: LaunchRecord, slot: str) -> tuple[float, float] | None:
+    """Begin and end of the launch on the slot's node, s, by its runner; None if either is missing."""
+    runners = [runner for runner in launch.runners if runner.node == node_of(slot)]
+    begins = [event["t"] for runner in runners for event in runner.named("launch_begin")]
+    ends = [event["t"] for runner in runners for event in runner.named("launch_end")]
+    return (float(min(begins)), float(max(ends))) if begins and ends else None
+
+
+def slots_without_wall(launch: LaunchRecord) -> list[str]:
+    """Slots that the ledger has to leave out."""
+    return [slot for slot in all_slots(launch) if wall(launch, slot) is None]

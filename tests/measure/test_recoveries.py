@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.measure.episodes import Course
+from bench.measure.recoveries import cadence, label, pairs, plain_step_s, recoveries
+from bench.schema import Recovery
+from tests.measure.stories import Delays, Setting, Story, in_new_processes, in_place, new_processes, started, twin
+
+DELAYS = Delays(detect=0.4, stop=0.3, restart=1.1)
+
+
+def records(folder: Path, *stories: Story) -> list[Recovery]:
+    return recoveries(pairs([story.write(folder) for story in stories]))
+
+
+def test_a_record_says_all_that_is_known_of_a_recovery(tmp_path: Path) -> None:
+    setting = Setting(check_s=0.05)
+    (found,) = records(tmp_path, in_new_processes(setting, 6, 4, DELAYS), twin(setting))
+    assert (found.launch, found.episode, found.block, found.arm, found.layer) == (1, 0, 0, "sync_local", "in_job")
+    assert (found.fault, found.label, found.at, found.faults) == ("sigkill", "sigkill", "step", ["f0"])
+    assert (found.node, found.local_rank, found.rank) == (0, 1, 1)
+    assert (found.outcome, found.reason, found.layer_used, found.detected_by) == (
+        "recovered",
+        "",
+        "in_job",
+        "launcher_log",
+    )
+    assert (found.fault_step, found.resumed_step, found.lost_steps, found.attempts) == (6, 4, 2, 1)
+    assert found.time_to_recover_s == pytest.approx(0.4 + 0.3 + 1.1 + 0.5 + 0.1)
+    assert found.time_to_catch_up_s == pytest.approx(2.4 + 0.2)
+    assert found.gpu_seconds_lost == pytest.approx(2 * (2.6 - 0.1))  # two slots; one step is not lost
+    assert found.instrument_s == pytest.approx(0.05)
+    assert (found.processes_kept, found.outlived) == (0.0, 0)
+    assert (found.world_size_before, found.world_size_after) == (2, 2)
+    assert (found.resume_exact, found.resume_consistent) == (True, True)
+    assert found.points_s["first_step"] == pytest.approx(2.45)  # as the clock went, with the check
+
+
+def test_the_parts_add_up_to_the_times(tmp_path: Path) -> None:
+    for found in records(tmp_path, in_place(Setting(layer="in_process", check_s=0.05), 7, 4, DELAYS)):
+        parts = (found.detect_s, found.stop_s, found.restart_s, found.load_s, found.first_step_s)
+        assert sum(part for part in parts if part is not None) == pytest.approx(found.time_to_recover_s)
+        assert found.time_to_recover_s is not None
+        assert found.catch_up_s is not None
+        assert found.time_to_recover_s + found.catch_up_s == pytest.approx(found.time_to_catch_up_s)
+
+
+def test_idle_slots_are_paid_for_as_well(tmp_path: Path) -> None:
+    setting = Setting(layer="in_process", ranks_per_node=3, reserve=1)
+    (found,) = records(tmp_path, in_place(setting, 6, 4, DELAYS, victim=1))
+    assert found.gpu_seconds_lost == pytest.approx(3 * (2.6 - 0.1))
+
+
+def test_a_shrunk_world_is_told_and_not_called_exact(tmp_path: Path) -> None:
+    setting = Setting(layer="in_process", ranks_per_node=3)
+    (found,) = records(tmp_path, in_place(setting, 6, 4, DELAYS, victim=1), twin(setting))
+    assert (found.world_size_before, found.world_size_after) == (3, 2)
+    assert found.resume_exact is None
+
+
+def test_a_tolerated_fault_cost_no_step_and_has_no_recovery(tmp_path: Path) -> None:
+    story = started(Setting())
+    story.steps(6)
+    story.strike("slow_rank", story.ranks[0])
+    story.steps(12)
+    story.finish()
+    (found,) = records(tmp_path, story)
+    assert (found.outcome, found.lost_steps, found.attempts) == ("tolerated", 0, 0)
+    assert {found.time_to_recover_s, found.detect_s, found.layer_used, found.resumed_step} == {None}
+    assert found.gpu_seconds_lost is None
+
+
+def test_a_launch_that_hung_until_its_deadline_is_on_record_as_not_recovered(tmp_path: Path) -> None:
+    story = started(Setting(layer="none"))
+    story.steps(6)
+    story.strike("collective_hang", story.ranks[1], interruptible=False)
+    story.end = "deadline"
+    story.over(30.0)
+    (found,) = records(tmp_path, story)
+    assert (found.outcome, found.label) == ("not_recovered", "collective_hang, not interruptible")
+    assert {found.detect_s, found.time_to_recover_s, found.lost_steps} == {None}
+
+
+def test_planned_faults_that_did_not_strike_say_so_and_why(tmp_path: Path) -> None:
+    story = in_new_processes(Setting(), 6, 4)
+    story.plan("sigterm", (0, 0))
+    story.plan("oom_host", (0, 1), "write")
+    story.unavailable["f2"] = "no memory cgroup can be made here"
+    struck, silent, missing = records(tmp_path, story)
+    assert struck.outcome == "recovered"
+    assert (silent.outcome, silent.episode, silent.fault) == ("not_fired", None, "sigterm")
+    assert "ended before" in silent.reason
+    assert (missing.outcome, missing.label, missing.reason) == (
+        "unavailable",
+        "oom_host, at write",
+        "no memory cgroup can be made here",
+    )
+
+
+def test_faults_of_one_episode_share_a_record(tmp_path: Path) -> None:
+    story = started(Setting())
+    story.steps(6)
+    new_processes(story, 4, DELAYS, "exception")
+    new_processes(story, 4, DELAYS)
+    story.steps(12)
+    story.finish()
+    (found,) = records(tmp_path, story)
+    assert (found.fault, found.faults, found.attempts) == ("exception", ["f0", "f1"], 2)
+    assert found.restart_s == pytest.approx(1.1 + 0.5 + 0.4 + 0.3 + 1.1)
+
+
+def test_after_the_last_step_there_is_nothing_to_catch_up_with(tmp_path: Path) -> None:
+    story = started(Setting())
+    story.steps(12)
+    story.step = 11  # the last save was struck, so the one before is loaded
+    story.strike("sigkill", story.ranks[1], "commit")
+    story.faults[-1]["step"] = 12
+    story.t += 1.0
+    story.attempt([story.process(slot) for slot in story.slots], 8)
+    story.steps(12)
+    story.finish()
+    (found,) = records(tmp_path, story)
+    assert (found.fault_step, found.resumed_step, found.lost_steps) == (12, 8, 4)
+    assert found.time_to_catch_up_s == pytest.approx(1.0 + 0.2 + 0.5 + 4 * 0.1)
+    assert found.gpu_seconds_lost == pytest.approx(2 * 2.1)
+
+
+def test_launches_that_were_skipped_have_no_record(tmp_path: Path) -> None:
+    launch = Story(Setting()).write(tmp_path)
+    launch.launch["status"] = "skipped"
+    assert recoveries(pairs([launch])) == []
+
+
+def test_a_twin_that_did_not_come_to_its_end_is_none(tmp_path: Path) -> None:
+    broken, other_block = twin(Setting()), twin(Setting(index=5, block=1))
+    broken.end = "failed"
+    struck = in_new_processes(Setting(), 6, 4)
+    (pair,) = pairs([story.write(tmp_path) for story in (struck, broken, other_block)])
+    assert pair.twin is None
+    (pair,) = pairs([story.write(tmp_path) for story in (struck, twin(Setting(index=9)))])
+    assert pair.twin is not None
+
+
+def test_the_step_time_leaves_out_saves_and_what_came_after_the_fault(tmp_path: Path) -> None:
+    course = Course.of(in_new_processes(Setting(), 7, 4).write(tmp_path))
+    assert sorted(cadence(course)) == [2, 3, 4, 6, 7]
+    assert sorted(cadence(course, course.episodes[0].begin)) == [2, 3, 4, 6, 7]
+    assert plain_step_s(course) == pytest.approx(0.1)
+    assert plain_step_s(course, 0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        ({"kind": "sigkill", "at": "step", "options": {}}, "sigkill"),
+        ({"kind": "sigkill", "at": "commit", "options": {}}, "sigkill, at commit"),
+        (
+            {"kind": "collective_hang", "at": "step", "options": {"interruptible": True}},
+            "collective_hang",
+        ),
+        ({"kind": "corrupt", "at": "step", "options": {"how": "flip", "deep": False}}, "corrupt, not deep, flip"),
+        ({"kind": "slow_rank", "at": "step", "options": {"seconds": 3.0}}, "slow_rank"),
+        ({"kind": "sigkill", "at": "step"}, "sigkill"),
+        ({"kind": "sigkill", "at": "step", "local_rank": 0}, "sigkill, rank 0"),
+        ({"kind": "sigkill", "at": "step", "node": 1, "local_rank": 0}, "sigkill"),
+    ],
+)
+def test_a_fault_is_labelled_by_what_makes_it_another_fault(fault: dict[str, object], text: str) -> None:
+    assert label({"node": 0, "local_rank": 1} | fault) == text
