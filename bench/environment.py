@@ -142,6 +142,24 @@ def python_file_system() -> str:
     return str(mount_of(Path(os.__file__))["type"])
 
 
+def cache_variables(work_dir: Path) -> dict[str, str]:
+    """Where libraries may keep what they compile and remember: below `work_dir`, since homes can be read-only or shared
+    by all nodes. Nothing is made here; each makes its own folder."""
+    cache = work_dir / "cache"
+    places = {
+        "XDG_CACHE_HOME": "xdg",
+        "MPLCONFIGDIR": "matplotlib",
+        "TRITON_CACHE_DIR": "triton",
+        "TORCHINDUCTOR_CACHE_DIR": "inductor",
+        "CUDA_CACHE_PATH": "cuda",
+        "JUPYTER_CONFIG_DIR": "jupyter/config",
+        "JUPYTER_DATA_DIR": "jupyter/data",
+        "JUPYTER_RUNTIME_DIR": "jupyter/runtime",
+        "IPYTHONDIR": "jupyter/ipython",
+    }
+    return {name: str(cache / place) for name, place in places.items()}
+
+
 def machine_name(given: str | None) -> str:
     name = given or socket.gethostname()
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "machine"

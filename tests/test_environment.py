@@ -116,3 +116,11 @@ def test_the_description_is_json_with_sizes_mounts_and_the_variables_that_matter
 
 def test_results_and_checkpoints_on_two_file_systems_are_told_apart(tmp_path):
     assert environment.describe(Path("/proc"), tmp_path)["one_filesystem"] is False
+
+
+def test_caches_lie_below_the_work_folder_each_in_its_own_and_none_is_made(tmp_path):
+    found = environment.cache_variables(tmp_path)
+    assert set(found) >= {"MPLCONFIGDIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME", "IPYTHONDIR"}
+    assert len(set(found.values())) == len(found)
+    assert all(Path(place).is_relative_to(tmp_path) for place in found.values())
+    assert list(tmp_path.iterdir()) == []
