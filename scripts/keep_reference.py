@@ -1,4 +1,5 @@
-"""Copy a result into results/reference/ so that it can be committed: everything but logs and runner output.
+"""Copy a result into results/reference/ so that it can be committed: everything but logs, runner output and
+what a report makes of it anew.
 
     python scripts/keep_reference.py RESULT
 
@@ -14,6 +15,7 @@ import sys
 from pathlib import Path
 
 REFERENCE = Path(__file__).resolve().parent.parent / "results" / "reference"
+PAGES = ("report.html", "figures", "tables", "trace_launch_*.json")
 MACHINE_PATHS = re.compile(r'"/(?:work|root|home|tmp|opt|mnt|Users)/[^"]*"')
 
 
@@ -28,7 +30,7 @@ def main(result: Path) -> int:
         print(f"keep_reference: names paths of this machine: {found[0]}", file=sys.stderr)
         return 2
     target = REFERENCE / machine / scenario / result.name
-    shutil.copytree(result, target, ignore=shutil.ignore_patterns("logs", "faults", "attempts", "*.log"))
+    shutil.copytree(result, target, ignore=shutil.ignore_patterns("logs", "attempts", "*.log", *PAGES))
     print(target.relative_to(REFERENCE.parent.parent))
     return 0
 

@@ -40,8 +40,7 @@ def compare(words: Sequence[str], terminal: Terminal | None = None) -> int:
     given = key_values(words, KEYS)
     terminal = terminal or Terminal()
     limit = percentage("fail_above", given["fail_above"]) if "fail_above" in given else None
-    results = _read_arms(given) if "run" in given else _read_results(given)
-    comparison = _compared(given, results)
+    results, comparison = compared(given)
     _head(given, results, comparison, terminal)
     _rows(comparison, terminal)
     return 0 if limit is None else _judge(comparison, results, limit, terminal)
@@ -58,6 +57,12 @@ def _require(given: dict[str, str], needed: Sequence[str], refused: Sequence[str
 
 # --- what is compared
 Results = dict[str, Accounted]  # by the key that named them
+
+
+def compared(given: dict[str, str]) -> tuple[Results, Comparison]:
+    """What the words name: two results, or two arms of one. Raises BadInput."""
+    results = _read_arms(given) if "run" in given else _read_results(given)
+    return results, _compared(given, results)
 
 
 def _read_results(given: dict[str, str]) -> Results:
@@ -132,7 +137,7 @@ def _rows(comparison: Comparison, terminal: Terminal) -> None:
         if row.arm != arm:
             arm = row.arm
             terminal.say(f"\n{arm}", "bold")
-        middle = [_value(figure, row) for figure in (row.base, row.new)]
+        middle = [shown(figure, row) for figure in (row.base, row.new)]
         terminal.say(f"  {row.quantity.title:13} {middle[0]:>9} -> {middle[1]:<9}  {reading(row)}")
 
 
@@ -143,7 +148,8 @@ def _period(comparison: Comparison) -> str:
     return f"a period of {seconds(period.wall_s)}: {period.text}" if period.wall_s is not None else "no known period"
 
 
-def _value(figure: Figure | None, row: Compared) -> str:
+def shown(figure: Figure | None, row: Compared) -> str:
+    """The median in the quantity's unit."""
     if figure is None:
         return MISSING
     if row.quantity.unit == "bytes/s":

@@ -41,6 +41,25 @@ def test_one_result_is_shown_as_after_its_run(sizes):
     assert code == 0
     for part in ("What a checkpoint costs", "true cost K", "sync_share_40", "status:", f"result: {sizes[0]}"):
         assert part in text
+    assert text.splitlines()[-1] == f"report: {sizes[0] / 'report.html'}"
+    assert (sizes[0] / "figures" / "share_period.svg").is_file()
+
+
+def test_the_report_goes_where_it_is_asked_to_and_a_trace_with_it(sizes, tmp_path):
+    target = tmp_path / "new" / "place"
+    code, text = said(f"run={sizes[0]}", f"out={target}", "trace=true", "launch=2", "notebook=claim_40_percent")
+    assert code == 0
+    assert "Do synchronous checkpoints cost 40 %" in (target / "report.html").read_text()
+    assert json.loads((target / "trace_launch_2.json").read_text())["traceEvents"]
+    assert f"trace:  {target / 'trace_launch_2.json'}" in text
+
+
+def test_on_the_terminal_alone_nothing_is_written(sizes, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = save(tmp_path / "plain", launches=1)
+    before = sorted(folder.rglob("*"))
+    assert "report:" not in said(f"run={folder}", "format=terminal")[1]
+    assert sorted(folder.rglob("*")) == before
 
 
 def test_an_invalid_result_ends_with_1(tmp_path):
@@ -58,14 +77,16 @@ def test_several_make_a_series_with_a_column_a_size_and_its_verdicts(sizes, tmp_
     assert "crossover: not measured." in text
     content = json.loads((tmp_path / "series.json").read_text())
     assert [entry["num_nodes"] for entry in content["results"]] == [1, 2]
+    assert "What changes with size?" in (tmp_path / "series.html").read_text()
+    assert (tmp_path / "series_figures" / "over_sizes.svg").is_file()
     assert said(f"run=[{sizes[1]},{sizes[0]}]", f"out={tmp_path / 'own.json'}")[0] == 0
     assert json.loads((tmp_path / "own.json").read_text()) == content
 
 
 def test_the_file_of_a_series_goes_to_the_current_folder(sizes, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    said(f"run=[{sizes[0]},{sizes[1]}]")
-    assert (tmp_path / "series.json").is_file()
+    said(f"run=[{sizes[0]},{sizes[1]}]", "format=terminal")
+    assert [path.name for path in tmp_path.iterdir()] == ["series.json"]
 
 
 def test_results_that_differ_in_more_than_size_are_refused_and_nothing_is_written(sizes, tmp_path):
@@ -78,7 +99,12 @@ def test_results_that_differ_in_more_than_size_are_refused_and_nothing_is_writte
 BAD = {
     "no result": (["run=nowhere"], "run: nowhere is no result folder"),
     "no latest result": ([], "run: results/latest is no result folder"),
-    "a place for one result": (["run=ONE", "out=x"], "out: goes with a series"),
+    "a format that there is not": (["run=ONE", "format=pdf"], "format: must be html or terminal, got 'pdf'"),
+    "a notebook that there is not": (["run=ONE", "notebook=x"], "notebook: no notebook 'x'"),
+    "a launch without a trace": (["run=ONE", "launch=1"], "launch: goes with trace=true"),
+    "a launch that is no number": (["run=ONE", "trace=true", "launch=x"], "launch: must be the number of a launch"),
+    "a trace that is no yes or no": (["run=ONE", "trace=1"], "trace: must be true or false"),
+    "a notebook of a series": (["run=[ONE,TWO]", "notebook=report"], "notebook: goes with one result"),
     "a result twice": (["run=[ONE,ONE]"], "run: names a result twice"),
     "a folder that is not there": (["run=[ONE,TWO]", "out=no/where.json"], "out: no does not exist"),
     "an unknown key": (["runs=x"], "runs: no such key; did you mean run"),
@@ -103,7 +129,7 @@ def test_a_result_without_launches_or_with_unknown_events_is_refused(sizes, tmp_
     empty = tmp_path / "empty"
     empty.mkdir()
     (empty / "run.json").write_text((sizes[0] / "run.json").read_text())
-    with pytest.raises(BadInput, match="holds no launches"):
+    with pytest.raises(BadInput, match="holds no launch yet"):
         said(f"run={empty}")
     newer = save(tmp_path / "newer", launches=1)
     file = next((newer / "launches" / "1" / "events").glob("worker*"))
