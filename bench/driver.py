@@ -24,9 +24,10 @@ from bench.config import Run, run_from_json
 from bench.design import Launch
 from bench.errors import BadInput
 from bench.launch.base import Launcher, Paths
+from bench.measure.accounted import Accounted
 from bench.measure.events import read_launches
 from bench.measure.summary import summarise
-from bench.predict import Prediction, predict
+from bench.predict import Prediction, expected_pilot, predict
 from bench.progress import Watcher
 from bench.report.terminal import Terminal
 from bench.results import ResultFolder
@@ -74,7 +75,14 @@ def resolved(config: Run, gpus: int) -> Run:
     device = config.device
     if device == "auto":
         device = "cuda" if gpus >= config.ranks_per_node and config.cluster.name == "local" else "cpu"
-    recovery.create(config.recovery.layer)
+    for layer in [config.recovery.layer, *config.recovery.layers]:
+        refused = recovery.create(layer).refusal(config)
+        if refused is not None:
+            raise BadInput(refused)
+    if config.recovery.timeouts:  # by what is expected before the pilot has run; the coordinator asks again afterwards
+        pilot = expected_pilot(config, device)
+        if pilot is not None:
+            pilot.timeouts(config)
     data_check.check(config.data, config.model.vocab_size, config.train.seq_len)
     for arm in config.checkpoint.arms:
         refused = checkpoint.refusal(arm, config)
@@ -85,13 +93,15 @@ def resolved(config: Run, gpus: int) -> Run:
 
 def check(config: Run, launcher: Launcher, gpus: int) -> None:
     launcher.check(config, gpus)
-    base = checkpoint_base(config)
+    if not launcher.sees_storage:
+        return
+    base, default = checkpoint_base(config), "results_dir" if config.cluster.engine else "work_dir"
     if config.storage.dir is None:
         try:
             base.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise BadInput(f"work_dir: {base} cannot be made ({error.strerror}); give work_dir=PATH") from None
-    storage.check_directory(base, "work_dir" if config.storage.dir is None else "storage.dir")
+            raise BadInput(f"{default}: {base} cannot be made ({error.strerror}); give {default}=PATH") from None
+    storage.check_directory(base, default if config.storage.dir is None else "storage.dir")
     size = config.predicted_checkpoint_bytes
     if config.storage.throttle_bytes_per_s is not None and (reason := throttled.refusal()):
         raise BadInput(f"{throttled.FIELD}: a limited store {reason}; leave it out, or give storage.dir=PATH")
@@ -103,20 +113,30 @@ def work_base(config: Run) -> Path:
     return Path(config.work_dir) if config.work_dir else Path(tempfile.gettempdir()) / "bench-work"
 
 
-def checkpoint_base(config: Run) -> Path:
-    return Path(config.storage.dir) if config.storage.dir else work_base(config) / "checkpoints"
+def checkpoint_base(config: Run, results_dir: Path | None = None) -> Path:
+    """Where this run's checkpoint folder is made. The nodes of an engine share it: by default it lies with results."""
+    if config.storage.dir:
+        return Path(config.storage.dir)
+    if config.cluster.engine:
+        return (results_dir or Path(config.results_dir).resolve()) / ".checkpoints"
+    return work_base(config) / "checkpoints"
 
 
 def dry_run(config: Run, launches: list[Launch], launcher: Launcher, terminal: Terminal, gpus: int) -> None:
     """Print the plan. That the run cannot be placed here is part of the answer, not an error."""
     result = Path(config.results_dir) / "MACHINE" / config.scenario / "TIME"
     paths = Paths(result, work_base(config) / "RUN", checkpoint_base(config) / "RUN")
+    if (text := launcher.plan_text(config, paths)) is not None:
+        print(text)
+        return
     obstacle, commands = None, launcher.commands(config, paths)
     try:
         launcher.check(config, gpus)
     except BadInput as error:
         obstacle, commands = str(error), []
     terminal.plan(config, launches, predict(config, launches, config.device))
+    if (script := launcher.script(config, paths)) is not None:
+        terminal.say(f"\n{script}")
     terminal.dry_run(launches, predict(config, launches, config.device), commands, obstacle)
 
 
@@ -133,6 +153,7 @@ class Session:
         self.launcher = launcher
         self.terminal = terminal
         self.expected: Prediction = predict(config, launches, config.device)
+        self._left = False  # its runners were left to themselves: wait=false, or a driver that ended before them
         self._interrupted = False
 
     @classmethod
@@ -156,16 +177,22 @@ class Session:
         """Finish the last occasion of an interrupted run: its own configuration, its finished launches kept."""
         folder = ResultFolder.open(Path(asked.resume or ""), "resume")
         content = folder.read_run()
-        if with_token(content["token"]):
-            raise BadInput(f"resume: {folder.path} is still running; wait for its end, or end it with Ctrl-C first")
         config = run_from_json(content["config"])
-        content["interrupted"] = False
-        content["occasions"][-1] |= {"started": time.time(), "resumed": True}
         launcher = launch.create(config.cluster.name)
+        last = content["occasions"][-1]
+        left = launcher.outlives_driver and "ended" not in last
+        if not left and with_token(content["token"]):
+            raise BadInput(f"resume: {folder.path} is still running; wait for its end, or end it with Ctrl-C first")
         check(config, launcher, len(environment.gpus()))
-        folder.write_run(content)
-        launches = [design.launch_from_json(record) for record in content["occasions"][-1]["launches"]]
-        return cls(config, folder, launches, launcher, terminal)
+        if not left:
+            content["interrupted"] = False
+            last |= {"started": time.time(), "resumed": True}
+            last.pop("ended", None)
+            folder.write_run(content)
+        launches = [design.launch_from_json(record) for record in last["launches"]]
+        session = cls(config, folder, launches, launcher, terminal)
+        session._left = left
+        return session
 
     @classmethod
     def append(cls, asked: Run, terminal: Terminal, launcher: Launcher) -> Session:
@@ -191,7 +218,10 @@ class Session:
         self.terminal.plan(self.config, self.launches, self.expected)
         self.terminal.say(f"  results go to {self.folder.path}")
         work = work_base(self.config) / self.folder.read_run()["token"][:12]
-        paths = Paths(self.folder.path, work, checkpoint_base(self.config) / work.name)
+        base = checkpoint_base(self.config, self.folder.path.parents[2])
+        paths = Paths(self.folder.path, work, base / work.name)
+        if self.launcher.outlives_driver and not self.config.cluster.wait and not self._left:
+            return self._leave(paths)
         try:
             with self._store(paths.checkpoint_dir):
                 self._supervise(paths)
@@ -200,11 +230,18 @@ class Session:
                 shutil.rmtree(path, ignore_errors=True)
         return self._conclude()
 
+    def _leave(self, paths: Paths) -> int:
+        """wait=false: start the runners and leave them to themselves, and the result to resume=."""
+        self.launcher.start(self.config, paths)
+        self._tell()
+        return 0
+
     def _supervise(self, paths: Paths) -> None:
         watcher = Watcher(self.folder, [each.index for each in self.launches])
         reported: set[int] = set()
         with self._signals():
-            self.launcher.start(self.config, paths)
+            if not (self._left and (self.launcher.attach(self.config, paths) or self._over())):
+                self.launcher.start(self.config, paths)
             try:
                 while self.launcher.running() and not self._interrupted:
                     self._show(watcher, reported)
@@ -212,6 +249,15 @@ class Session:
             finally:
                 self.launcher.stop()
         self._show(watcher, reported)
+
+    def _over(self) -> bool:
+        """Whether runners that were left to themselves have come to the end of their list."""
+        records = [self.folder.read_launch(each.index) for each in self.launches]
+        return all(record is not None and record["status"] not in ("running", "planned") for record in records)
+
+    def _tell(self) -> None:
+        for line in self.launcher.news():
+            self.terminal.say(f"  {line}")
 
     @contextmanager
     def _store(self, directory: Path) -> Iterator[None]:
@@ -226,6 +272,7 @@ class Session:
             yield
 
     def _show(self, watcher: Watcher, reported: set[int]) -> None:
+        self._tell()
         progress, ended = watcher.look()
         for record in ended:
             if record["index"] not in reported:
@@ -260,12 +307,23 @@ class Session:
         content["occasions"][-1]["ended"] = time.time()
         content["budget"] |= self._budget_used()
         self.folder.write_run(content)
-        summary, samples, ledger = self._summary()
-        self.folder.write_derived(summary, samples, ledger)
+        account = Accounted.of(content, read_launches(self.folder.path / "launches"))
+        summary = account.summary
+        self.folder.write_derived(summary, account.samples, account.ledger)
         self.terminal.result(summary, self.folder.path)
+        self._write_page(account)
         if self._interrupted:
             return INTERRUPTED
         return 1 if summary.status == "invalid" or self._failed() else 0
+
+    def _write_page(self, account: Accounted) -> None:
+        """The report as a page. What was measured is on disk already, whatever comes of this."""
+        from bench.report.html import write_report  # matplotlib: half a second, at the end only
+
+        try:
+            self.terminal.say(f"report: {write_report(account, self.folder.path)}")
+        except BadInput as error:
+            self.terminal.say(f"no report was written: {error}", "yellow")
 
     def _failed(self) -> bool:
         """Whether a launch of this session failed, though what the others measured may be valid."""
@@ -305,8 +363,10 @@ def occasion(launches: list[Launch]) -> dict[str, Any]:
 
 
 def unlike(measured: Run, asked: Run) -> list[str]:
-    """Fields in which two configurations describe other work; where results go does not matter."""
+    """Fields in which two configurations describe other work; where results go and how one waits do not matter."""
     free = {"results_dir", "work_dir", "machine", "resume", "append", "dry_run", "budget", "price_per_gpu_hour", "job"}
+    waiting = {name: getattr(measured.cluster, name) for name in ("wait", "poll_s", "time")}
+    asked = dataclasses.replace(asked, cluster=dataclasses.replace(asked.cluster, **waiting))
     return [
         f.name
         for f in dataclasses.fields(Run)

@@ -22,9 +22,10 @@ import psutil
 import pytest
 
 from bench import driver, environment
-from bench.config import Budget, Checkpoint, Job, Model, Run
+from bench.config import Budget, Checkpoint, Cluster, Job, Model, Run, Storage
 from bench.driver import unlike
 from bench.errors import BadInput
+from bench.launch.base import Launcher, Paths
 from bench.schema import CATEGORIES, SCHEMA_VERSION, Arm, Figure, Summary
 from bench.supervise import shm_names, with_token
 
@@ -164,6 +165,124 @@ def test_an_append_of_other_work_is_refused_before_anything_is_written(tmp_path)
     with pytest.raises(BadInput, match=r"append: .* was measured with another seed; give the same"):
         driver.run(asked)
     assert contents(folder.path) == before
+
+
+# --- runners that outlive their driver
+class Left(Launcher):
+    """A launcher whose runners go on without the driver. What they did meanwhile is put into the result by the test."""
+
+    name = "left"
+    outlives_driver = True
+    alive = False  # whether there are runners to take up
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def check(self, config: Run, gpus: int) -> None: ...
+
+    def commands(self, config: Run, paths: Paths) -> list[list[str]]:
+        return [["submit"]]
+
+    def start(self, config: Run, paths: Paths) -> None:
+        self.done.append("start")
+
+    def attach(self, config: Run, paths: Paths) -> bool:
+        self.done.append("attach")
+        return self.alive
+
+    def running(self) -> bool:
+        return False
+
+    def stop(self) -> None: ...
+
+    def news(self) -> list[str]:
+        return [f"news of {self.done[-1]}"] if self.done else []
+
+
+@pytest.fixture
+def left(tmp_path, monkeypatch) -> Left:
+    launcher = Left()
+    monkeypatch.setattr(driver.launch, "create", lambda name: launcher)
+    monkeypatch.setattr(environment, "gpus", list)
+    monkeypatch.chdir(tmp_path)
+    return launcher
+
+
+def submitted(**changed: Any) -> driver.ResultFolder:
+    """A run that was left to itself; its result."""
+    config = Run(device="cpu", launches=1, cluster=Cluster(name="slurm", wait=False), **changed)
+    assert driver.run(config) == 0
+    return driver.ResultFolder((Path("results") / "latest").resolve())
+
+
+def ended(folder: driver.ResultFolder, *statuses: str) -> None:
+    for record, status in zip(folder.read_run()["occasions"][-1]["launches"], statuses, strict=False):
+        folder.write_launch(record["index"], record | {"status": status, "started": 1.0, "ended": 2.0})
+
+
+def collect(folder: driver.ResultFolder) -> int:
+    return driver.run(Run(resume=str(folder.path)))
+
+
+def test_a_run_that_is_not_waited_for_is_started_and_left_and_says_what_its_launcher_says(left, capsys):
+    folder = submitted()
+    assert left.done == ["start"]
+    assert "news of start" in capsys.readouterr().out
+    assert "ended" not in folder.read_run()["occasions"][-1]
+    assert not (folder.path / "summary.json").exists()
+
+
+def test_resume_takes_up_runners_that_go_on_and_starts_none_beside_them(left):
+    folder = submitted()
+    started = folder.read_run()["occasions"][-1]["started"]
+    left.done, left.alive = [], True
+    collect(folder)
+    assert left.done == ["attach"]
+    assert folder.read_run()["occasions"][-1]["started"] == started, "the budget goes on as it was"
+    assert (folder.path / "summary.json").exists()
+
+
+def test_resume_collects_what_runners_finished_meanwhile_without_starting_any(left):
+    folder = submitted()
+    ended(folder, "ok", "failed")
+    left.done = []
+    assert collect(folder) == 1, "a failed launch is said"
+    assert left.done == ["attach"]
+    assert "ended" in folder.read_run()["occasions"][-1]
+
+
+@pytest.mark.parametrize("statuses", [(), ("ok",), ("ok", "running")])
+def test_resume_starts_what_runners_that_died_have_left_undone(left, statuses):
+    folder = submitted()
+    ended(folder, *statuses)
+    left.done = []
+    collect(folder)
+    assert left.done == ["attach", "start"]
+
+
+def test_a_result_that_was_collected_is_resumed_like_any_other(left):
+    folder = submitted()
+    ended(folder, "ok", "failed")
+    collect(folder)
+    left.done = []
+    collect(folder)
+    assert left.done == ["start"], "what failed is tried again"
+
+
+def test_the_nodes_of_an_engine_share_a_checkpoint_folder_beside_the_results_unless_another_is_given(tmp_path):
+    config = Run(cluster=Cluster(name="slurm"), results_dir=str(tmp_path))
+    assert driver.checkpoint_base(config) == tmp_path / ".checkpoints"
+    assert driver.checkpoint_base(config, tmp_path / "moved") == tmp_path / "moved" / ".checkpoints"
+    given = dataclasses.replace(config, storage=Storage(dir="/shared"))
+    assert driver.checkpoint_base(given, tmp_path) == Path("/shared")
+    local = Run(work_dir=str(tmp_path))
+    assert driver.checkpoint_base(local) == tmp_path / "checkpoints"
+
+
+def test_waiting_otherwise_is_not_other_work_and_another_partition_is():
+    measured = Run(cluster=Cluster(name="slurm"))
+    assert unlike(measured, Run(cluster=Cluster(name="slurm", wait=False, poll_s=60.0, time="10"))) == []
+    assert unlike(measured, Run(cluster=Cluster(name="slurm", partition="other"))) == ["cluster"]
 
 
 # --- whole runs

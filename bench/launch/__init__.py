@@ -5,23 +5,18 @@ One launcher a file, found through this dict; adding one takes a new file, a lin
 
 from __future__ import annotations
 
-from importlib import import_module
-
-from bench.errors import BadInput
 from bench.launch.base import Launcher
+from bench.registry import variant
 
 LAUNCHERS: dict[str, str] = {
     "local": "bench.launch.local:Local",
     "emulated": "bench.launch.emulated:Emulated",
+    "slurm": "bench.launch.slurm:Slurm",
+    "kubernetes": "bench.launch.kubernetes:Kubernetes",
 }
 
 
 def create(name: str) -> Launcher:
-    """The launcher of cluster=NAME. Raises BadInput for one that this version does not have."""
-    if name not in LAUNCHERS:
-        raise BadInput(
-            f"cluster: {name} is not in this version; use cluster=local, or cluster=emulated for a rehearsal"
-        )
-    module, attribute = LAUNCHERS[name].split(":")
-    launcher: Launcher = getattr(import_module(module), attribute)()
+    """The launcher of cluster=NAME. Raises BadInput for an unknown one."""
+    launcher: Launcher = variant(LAUNCHERS, name, "cluster", "launcher")()
     return launcher

@@ -19,8 +19,8 @@ from bench.supervise import Supervisor
 STOP_PATIENCE_S = 40.0  # a runner needs it to end its launch and ship what was measured
 
 WAYS_ON = (
-    "run it on the cluster (cluster=slurm or cluster=kubernetes: not in this version yet), rehearse it here with "
-    "cluster=emulated (tiny model, CPU ranks), or print its plan with dry_run=true"
+    "run it on a cluster (cluster=slurm or cluster=kubernetes), rehearse it here with cluster=emulated (tiny model, "
+    "CPU ranks), or print its plan with dry_run=true"
 )
 
 
@@ -37,6 +37,8 @@ class Launcher(ABC):
     """Starts one node runner per node and tells whether they still run."""
 
     name: ClassVar[str]
+    outlives_driver: ClassVar[bool] = False  # its runners go on without the driver; a later resume= takes them up again
+    sees_storage: ClassVar[bool] = True  # this machine sees the checkpoint directory that the runners write to
 
     @abstractmethod
     def check(self, config: Run, gpus: int) -> None:
@@ -47,7 +49,8 @@ class Launcher(ABC):
         """What it would start, for dry_run=true."""
 
     @abstractmethod
-    def start(self, config: Run, paths: Paths) -> None: ...
+    def start(self, config: Run, paths: Paths) -> None:
+        """Start the runners. Raises BadInput when an engine refuses them."""
 
     @abstractmethod
     def running(self) -> bool: ...
@@ -55,6 +58,26 @@ class Launcher(ABC):
     @abstractmethod
     def stop(self) -> None:
         """Ask all runners for an orderly end, then make sure of it."""
+
+    def attach(self, config: Run, paths: Paths) -> bool:
+        """Take up the runners of this result that an earlier driver left running. False: there are none."""
+        return False
+
+    def news(self) -> list[str]:
+        """Lines for the user that have come up since the last call: a queue's state, why a job ended."""
+        return []
+
+    def script(self, config: Run, paths: Paths) -> str | None:
+        """What an engine is handed, printed by dry_run=true below the plan."""
+        return None
+
+    def plan_text(self, config: Run, paths: Paths) -> str | None:
+        """What dry_run=true prints in place of the plan, alone on standard output, for another program to read."""
+        return None
+
+    def relaunch(self) -> None:
+        """Have the engine end all runners and start them again on the same result. Raises BadInput: it cannot."""
+        raise BadInput(f"recovery.relaunch: cluster={self.name} starts no job again; use recovery.relaunch=coordinator")
 
 
 def free_port() -> int:

@@ -1,0 +1,89 @@
+"""A submitted job as a waiting driver sees it: does it still go on, and what is worth telling. Pure: looks come in."""
+
+from __future__ import annotations
+
+from bench.launch.slurm_commands import JobState
+
+COMPLETING_PATIENCE_S = 120.0  # a job's script is over when it completes, yet a dead node can keep it so for ever
+SILENCE_PATIENCE_S = 900.0  # of a controller that does not answer; the job itself may go on all the while
+ASKED = 130  # exit code of a runner that was asked to end
+
+
+class Watch:
+    """`alive` until a look shows the end. `silent`: given up for want of answers, with the job's fate unknown."""
+
+    def __init__(self, job: str, now: float) -> None:
+        self.job = job
+        self.alive = True
+        self.silent = False
+        self.hopeless = False
+        self.state: JobState | None = None
+        self._told = ""
+        self._news: list[str] = []
+        self._answered = now
+        self._completing: float | None = None
+
+    def see(self, now: float, state: JobState | None) -> None:
+        """What a look showed. None: Slurm does not know the job any more."""
+        self._answered, self.state = now, state
+        if state is None:
+            self._end("is no longer known to Slurm, so it has ended")
+            return
+        if state.state != "COMPLETING":
+            self._completing = None
+        elif self._completing is None:
+            self._completing = now
+        if not state.alive:
+            self._end(_how_it_ended(state))
+        elif self._completing is not None and now - self._completing > COMPLETING_PATIENCE_S:
+            self._end(f"has been completing for {COMPLETING_PATIENCE_S:.0f} s; its runners are gone")
+        elif state.hopeless:
+            self.hopeless = True
+            self._end(f"cannot start ({state.reason})")
+        else:
+            self._tell(_where_it_stands(state))
+
+    def no_answer(self, now: float, why: str) -> None:
+        """A look that failed. The wait ends when Slurm has been silent for long, and the job is left alone."""
+        if now - self._answered > SILENCE_PATIENCE_S:
+            self.silent = True
+            self._end(f"is out of sight: Slurm has not answered for {SILENCE_PATIENCE_S / 60:.0f} minutes ({why})")
+        else:
+            self._tell(f"cannot be looked at just now ({why})")
+
+    def news(self) -> list[str]:
+        news, self._news = self._news, []
+        return news
+
+    def _end(self, how: str) -> None:
+        self.alive = False
+        self._tell(how)
+
+    def _tell(self, text: str) -> None:
+        if text != self._told:
+            self._told = text
+            self._news.append(f"job {self.job} {text}")
+
+
+def _where_it_stands(state: JobState) -> str:
+    again = f", started again {state.restarts} time{'s' * (state.restarts > 1)}" if state.restarts else ""
+    if state.state == "PENDING":
+        start = f"; Slurm expects it to start at {state.start.replace('T', ' ')}" if state.start else ""
+        return f"waits ({_words(state.reason) or 'in the queue'}{again}){start}"
+    if state.state == "RUNNING":
+        return f"runs on {state.nodes}{again}"
+    return f"is {state.state.lower()}{again}"
+
+
+def _how_it_ended(state: JobState) -> str:
+    if state.state == "COMPLETED":
+        return "has ended"
+    if state.state == "FAILED" and state.code == ASKED:
+        return "has ended in order before its work was done: its time limit came near, or somebody asked it to"
+    code = f", ended by signal {-state.code}" if state.code < 0 else f", exit code {state.code}" if state.code else ""
+    reason = f", {_words(state.reason)}" if state.reason and state.reason != "NonZeroExitCode" else ""
+    return f"has ended: {state.state}{reason}{code}"
+
+
+def _words(reason: str | None) -> str:
+    return (reason or "").replace("_", " ")

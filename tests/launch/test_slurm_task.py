@@ -1,0 +1,176 @@
+"""What srun starts on a node: how nodes find each other, and what node 0 puts on record."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.launch import slurm_task
+from bench.launch.slurm_task import NoMeeting, Task
+from bench.results import ResultFolder
+
+VARIABLES = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
+
+
+@pytest.fixture
+def folder(tmp_path) -> ResultFolder:
+    made = ResultFolder(tmp_path / "result")
+    (made.path / "launches").mkdir(parents=True)
+    launches = [{"index": index} for index in range(3)]
+    made.write_run(
+        {
+            "config": {},
+            "token": "0123456789abcdef",
+            "environment": {"machine": "cluster", "device": "cpu", "cpus": -1},
+            "occasions": [{"started": 1.0, "launches": [{"index": 9}]}, {"started": 2.0, "launches": launches}],
+        }
+    )
+    return made
+
+
+def task(**changed: str) -> Task:
+    return Task.of(VARIABLES | changed)
+
+
+# --- who am I
+def test_a_task_knows_its_node_and_its_start_from_slurms_variables():
+    found = task(SLURM_RESTART_COUNT="2")
+    assert (found.node, found.num_nodes, found.job, found.step, found.restarts) == (1, 2, "7", "0", 2)
+
+
+def test_every_start_of_a_job_and_every_step_of_an_allocation_has_its_own_meeting():
+    starts = [task(), task(SLURM_RESTART_COUNT="1"), task(SLURM_STEP_ID="1"), task(SLURM_JOB_ID="8")]
+    assert len({each.meeting for each in starts}) == 4
+    assert task(SLURM_PROCID="0").meeting == task(SLURM_PROCID="1").meeting
+
+
+# --- where is node 0
+def test_the_others_find_what_node_zero_has_left(tmp_path):
+    meeting = tmp_path / "slurm" / "meeting.json"
+    host, port = slurm_task.open_meeting(meeting, 2, ["127.0.0.1"])
+    assert slurm_task.join_meeting(meeting) == (host, port) == ("127.0.0.1", port)
+    with socket.create_server(("127.0.0.1", port)):
+        pass  # it can be listened on
+
+
+def test_the_others_wait_for_node_zero_and_then_say_what_may_be_wrong(tmp_path):
+    meeting, looks = tmp_path / "slurm" / "meeting.json", []
+
+    def pause(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 3:
+            slurm_task.open_meeting(meeting, 1, [])
+
+    slurm_task.join_meeting(meeting, clock=lambda: float(len(looks)), pause=pause)
+    assert len(looks) == 3
+    with pytest.raises(NoMeeting, match=r"nothing of node 0 .* all nodes share\? give results_dir=PATH"):
+        slurm_task.join_meeting(tmp_path / "other.json", clock=lambda: 200.0 * len(looks), pause=looks.append)
+
+
+def test_a_port_that_is_taken_is_passed_over():
+    with socket.create_server(("", 0)) as taken, socket.create_server(("", 0)) as also_taken:
+        ports = [taken.getsockname()[1], also_taken.getsockname()[1]]
+        free = slurm_task.free_port()
+        assert free not in ports
+        assert slurm_task.free_port([*ports, free]) == free
+        with pytest.raises(NoMeeting, match=r"no port of \d+ to \d+ is free"):
+            slurm_task.free_port(ports)
+
+
+def test_a_chosen_port_is_not_one_that_an_outgoing_connection_could_take_meanwhile():
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert slurm_task.free_port() < lowest
+
+
+@pytest.mark.parametrize(
+    ("sources", "address"),
+    [
+        ({"n1": "127.0.0.1", "n2": "10.0.0.1"}, "10.0.0.1"),  # its own name leads to itself only
+        ({"n1": "10.0.0.1", "n2": "10.0.0.1"}, "10.0.0.1"),
+        ({"127.0.0.1": "127.0.0.1"}, "127.0.0.1"),  # all nodes on one machine
+        ({"n1": None, "n2": "10.0.0.1"}, "10.0.0.1"),
+    ],
+)
+def test_node_zeros_address_is_the_one_from_which_it_reaches_the_others(sources, address, monkeypatch):
+    monkeypatch.setattr(slurm_task, "source_towards", sources.get)
+    assert slurm_task.own_address(list(sources)) == address
+
+
+def test_nodes_that_cannot_be_resolved_are_an_error_and_never_taken_for_this_machine():
+    with pytest.raises(NoMeeting, match=r"no address of a node can be resolved \(no\.such\.host\.invalid\)"):
+        slurm_task.own_address(["no.such.host.invalid"])
+    with pytest.raises(NoMeeting, match="scontrol named none"):
+        slurm_task.own_address([])
+
+
+def test_the_route_to_this_machine_starts_at_it():
+    assert slurm_task.source_towards("127.0.0.1") == "127.0.0.1"
+
+
+# --- the record
+def begun(folder: ResultFolder, **variables: str) -> dict[str, Any]:
+    given = VARIABLES | variables
+    slurm_task.begin(folder, Task.of(given), folder.path, given)
+    return folder.read_run()
+
+
+def test_the_machine_on_record_is_a_node_and_no_longer_the_one_that_submitted(folder):
+    run = begun(folder, SLURM_STEP_NODELIST="n[1-2]", SLURM_JOB_PARTITION="gpu")
+    assert run["environment"]["cpus"] == len(os.sched_getaffinity(0))
+    assert (run["environment"]["machine"], run["environment"]["device"]) == ("cluster", "cpu")
+    assert run["engine"] == {"name": "slurm", "job": "7", "restarts": 0, "nodes": "n[1-2]", "partition": "gpu"}
+
+
+def test_the_budget_runs_from_the_jobs_start_and_not_from_its_submission(folder, monkeypatch):
+    monkeypatch.setattr(slurm_task.time, "time", lambda: 5000.0)
+    occasions = begun(folder)["occasions"]
+    assert [each["started"] for each in occasions] == [1.0, 5000.0]
+
+
+def test_a_requeued_job_has_used_what_its_finished_launches_took(folder, monkeypatch):
+    monkeypatch.setattr(slurm_task.time, "time", lambda: 5000.0)
+    folder.write_launch(0, {"started": 100.0, "ended": 130.0, "status": "ok"})
+    folder.write_launch(1, {"started": 130.0, "status": "running"})
+    folder.write_launch(9, {"started": 1.0, "ended": 99.0, "status": "ok"})  # of another occasion
+    assert begun(folder, SLURM_RESTART_COUNT="1")["occasions"][-1]["started"] == 4970.0
+
+
+def test_the_end_of_the_job_is_on_record_with_the_time_to_close(folder):
+    assert begun(folder, SLURM_JOB_END_TIME="9000")["occasions"][-1]["ends_by"] == 8880
+    assert "ends_by" not in begun(folder, SLURM_JOB_END_TIME="")["occasions"][0]
+
+
+# --- and then
+def test_the_task_becomes_the_nodes_runner(folder, tmp_path):
+    """A process of its own, in which exec prints its arguments instead."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import json, os\n"
+        "def told(program, words):\n    print(json.dumps(words), flush=True)\n    os._exit(0)\n"
+        "os.execv = told\n"
+    )
+    code = str(Path(slurm_task.__file__).resolve().parents[2])
+    env = os.environ | VARIABLES | {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "PYTHONPATH": f"{tmp_path}:{code}"}
+    words = [sys.executable, "-m", "bench.launch.slurm_task", "--result", str(folder.path), "--device", "cpu"]
+    words += ["--checkpoint-dir", "/shared/checkpoints", "--work-base", str(tmp_path)]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=True, timeout=60)
+    command = json.loads(done.stdout)
+    meeting = json.loads((folder.path / "slurm" / "meeting-7-0-0.json").read_text())
+    assert command[:4] == [sys.executable, "-u", "-m", "bench.node"]
+    told = dict(zip(command[4::2], command[5::2], strict=True))
+    assert told == {
+        "--result": str(folder.path),
+        "--node": "0",
+        "--host": meeting["host"],
+        "--port": str(meeting["port"]),
+        "--work-dir": str(tmp_path / "0123456789ab-node0"),
+        "--checkpoint-dir": "/shared/checkpoints",
+        "--device": "cpu",
+    }
+    assert (folder.path / "slurm" / "step").read_text() == "7.0\n"
