@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-notebooks setup-nvrx07 run test slow bench lint format test-nvrx07 wheel clean
+.PHONY: help setup setup-notebooks setup-nvrx07 run test slow bench lint format test-nvrx07 wheel wheelhouse clean
 
 # NVRx has wheels for Python 3.10 to 3.12. A name on PATH may be a version manager's shim for a version that is not
 # installed, so each is tried by running it.
@@ -15,6 +15,9 @@ CONSTRAINTS ?= constraints.txt
 # Overrides of `make run`, e.g. make run ARGS="scenario=ckpt_smoke"
 ARGS ?=
 
+# Folder of `make wheelhouse`.
+WHEELHOUSE ?= wheelhouse
+
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
@@ -23,6 +26,7 @@ PYTEST := $(PY) -m pytest
 
 NVRX07_VERSION := 0.7.0
 NVRX07 := .cache/nvrx-$(NVRX07_VERSION)
+NVRX07_NEEDS := defusedxml grpcio httpx protobuf pydantic-settings setproctitle
 WITH_NVRX07 := PYTHONPATH=$(CURDIR)/$(NVRX07)
 
 help: ## list the commands
@@ -52,15 +56,23 @@ wheel: setup ## dist/*.whl, with conf, scenarios and notebooks inside
 	rm -rf build
 	$(PY) -m build --wheel --no-isolation
 
+# On a machine without an index: PIP_NO_INDEX=1 PIP_FIND_LINKS=$PWD/wheelhouse make setup
+wheelhouse: wheel ## wheelhouse/: wheels of all that setup installs, for machines like this one without a package index
+	rm -rf $(WHEELHOUSE)
+	$(PIP) download --quiet --progress-bar off --only-binary=:all: --constraint $(CONSTRAINTS) --dest $(WHEELHOUSE) \
+		setuptools wheel "$$(ls -t dist/*.whl | head -n 1)[train,dev]"
+	@du -sh $(WHEELHOUSE)
+
 setup: $(VENV)/.setup ## .venv with the suite (editable), torch and NVRx; quick when it is there
 
 setup-notebooks: $(VENV)/.setup-notebooks ## in addition Jupyter, for notebooks/
 
 setup-nvrx07: $(NVRX07)/.setup ## NVRx 0.7.0's code in .cache, for test-nvrx07
 
-test-nvrx07: setup setup-nvrx07 ## a run and the checkpoint contract under NVRx 0.7.0
+test-nvrx07: setup setup-nvrx07 ## runs, recoveries and the checkpoint contract under NVRx 0.7.0
 	$(WITH_NVRX07) $(PY) -c 'import importlib.metadata as m; assert m.version("nvidia-resiliency-ext") == "$(NVRX07_VERSION)"'
 	$(WITH_NVRX07) $(PY) -m bench run scenario=ckpt_smoke
+	$(WITH_NVRX07) $(PY) -m bench run scenario=recovery_smoke
 	$(WITH_NVRX07) $(PYTEST) tests/checkpoint
 
 clean: ## remove builds and caches; .venv and results stay
@@ -90,4 +102,5 @@ $(NVRX07)/.setup: | $(PY)
 	$(PIP) download --quiet --progress-bar off --no-deps --only-binary=:all: --python-version 3.12 --platform manylinux_2_39_x86_64 \
 		--dest .cache nvidia-resiliency-ext==$(NVRX07_VERSION)
 	$(PY) -m zipfile --extract .cache/nvidia_resiliency_ext-$(NVRX07_VERSION)-*.whl $(NVRX07)
+	$(INSTALL) --target $(NVRX07) $(NVRX07_NEEDS)
 	touch $@
