@@ -59,7 +59,7 @@ wheel: setup ## dist/*.whl, with conf, scenarios and notebooks inside
 # On a machine without an index: PIP_NO_INDEX=1 PIP_FIND_LINKS=$PWD/wheelhouse make setup
 wheelhouse: wheel ## wheelhouse/: wheels of all that setup installs, for machines like this one without a package index
 	rm -rf $(WHEELHOUSE)
-	$(PIP) download --quiet --progress-bar off --only-binary=:all: --constraint $(CONSTRAINTS) --dest $(WHEELHOUSE) \
+	$(PIP) wheel --quiet --progress-bar off --no-build-isolation --constraint $(CONSTRAINTS) --wheel-dir $(WHEELHOUSE) \
 		setuptools wheel "$$(ls -t dist/*.whl | head -n 1)[train,dev]"
 	@du -sh $(WHEELHOUSE)
 

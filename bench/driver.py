@@ -278,6 +278,7 @@ class Session:
             if record["index"] not in reported:
                 reported.add(record["index"])
                 self.terminal.launch_ended(record, len(self.launches))
+                self.terminal.timeouts(record)
                 if record["kind"] != "pilot" and record["status"] == "ok" and not self._interrupted:
                     self.terminal.provisional(self._summary()[0])
         if progress is not None:

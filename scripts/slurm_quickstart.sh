@@ -7,8 +7,8 @@
 #
 # Three jobs, one after the other, each as soon as the queue lets it (times without the queue, predicted, not measured):
 #   canary      2 nodes, a small state, few saves: does it all work here?             about 5 minutes
-#   checkpoints Llama 3 8B in the nodes given, synchronous and asynchronous saves     20 minutes, ended at 55
-#   recovery    the same model, struck by four faults under each of three layers      ended at 55
+#   checkpoints Llama 3 8B, synchronous and asynchronous saves                        20 (8 nodes) to 50 minutes (2)
+#   recovery    the same model, struck by four faults under each of three layers      50 minutes; both end at 55
 # `dry_run=true` as a last word prints for each of them the plan, GPU-hours, money and the job script, and starts nothing.
 #
 # One wait in the queue for all three: an allocation, of which they are then steps.

@@ -65,7 +65,7 @@ def planned_from_json(record: dict[str, Any]) -> Planned:
 
 
 def unhealthy_flag(requests_dir: Path, node: int, local_rank: int) -> Path:
-    """The file whose existence says that a slot is unhealthy; a layer's health check looks for it."""
+    """The file that names the process of a slot which is unhealthy (its pid); a layer's health check looks for it."""
     return requests_dir / f"unhealthy-n{node}-r{local_rank}"
 
 

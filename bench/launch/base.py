@@ -104,9 +104,13 @@ class OnThisMachine(Launcher):
     def commands(self, config: Run, paths: Paths, port: str = "PORT") -> list[list[str]]:
         return [self._command(config, paths, node, port) for node in range(config.num_nodes)]
 
+    def _host(self, config: Run) -> str:
+        """Address of node 0's board."""
+        return "127.0.0.1"
+
     def _command(self, config: Run, paths: Paths, node: int, port: str) -> list[str]:
         words = [sys.executable, "-m", "bench.node", "--result", str(paths.result), "--node", str(node)]
-        words += ["--host", "127.0.0.1", "--port", port, "--work-dir", str(paths.work_dir / f"node{node}")]
+        words += ["--host", self._host(config), "--port", port, "--work-dir", str(paths.work_dir / f"node{node}")]
         return [
             *words,
             "--checkpoint-dir",

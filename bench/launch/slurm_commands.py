@@ -49,6 +49,7 @@ class JobState:
     restarts: int = 0
     nodes: str | None = None
     start: str | None = None  # local time; of a pending job Slurm's estimate, None where it has none
+    headless: bool = False  # it lost the node that ran its script: Slurm keeps the others until the time limit
 
     @property
     def alive(self) -> bool:
@@ -139,19 +140,38 @@ def parse_job(text: str) -> JobState:
     if state is None:
         raise Unanswered(f"scontrol told no state: {' '.join(text.split())[:200]}")
     status, _, signum = (_value(text, "ExitCode") or "0:0").partition(":")
+    nodes, first = _value(text, "NodeList"), _value(text, "BatchHost")
     return JobState(
         state=state,
         reason=_value(text, "Reason"),
         code=-int(signum) if signum not in ("", "0") else int(status),
         restarts=int(_value(text, "Restarts") or 0),
-        nodes=_value(text, "NodeList"),
+        nodes=nodes,
         start=_value(text, "StartTime"),
+        headless=state == "RUNNING" and first is not None and first not in hosts(nodes or first),
     )
 
 
 def _value(text: str, key: str) -> str | None:
     found = re.search(rf"(?:^|\s){key}=(\S*)", text)
     return None if found is None or found[1] in ("", "(null)", "None", "Unknown", "N/A") else found[1]
+
+
+def hosts(text: str) -> list[str]:
+    """The names in Slurm's short form: "a[1-2,07],b" are a1, a2, a07 and b."""
+    found = re.search(r"([^,\[\]]*)\[([^\]]*)\]([^,]*)", text)
+    if found is None:
+        return [name for name in text.split(",") if name]
+    before, ranges, rest = hosts(text[: found.start()]), found[2].split(","), text[found.end() :]
+    tails = hosts(found[3]) or [""]
+    numbers = [number for each in ranges for number in _numbers(each)]
+    return [*before, *(f"{found[1]}{number}{tail}" for number in numbers for tail in tails), *hosts(rest)]
+
+
+def _numbers(text: str) -> list[str]:
+    """ "08-10": 08, 09, 10."""
+    first, _, last = text.partition("-")
+    return [f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1)]
 
 
 def step_alive(step: str) -> bool:

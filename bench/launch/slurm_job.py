@@ -87,7 +87,7 @@ class Job:
         except Unanswered as error:
             self._watch.no_answer(self._clock(), str(error))
         self._next_look = self._clock() + self._look_s
-        if self._watch.hopeless:
+        if self._watch.to_cancel:
             self._cancel()
 
     def running(self) -> bool:

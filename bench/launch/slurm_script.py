@@ -100,7 +100,7 @@ def directives(config: Run, paths: Paths, minutes: int | None) -> list[str]:
         f'--output="{output}"' if re.search(r"\s", output) else f"--output={output}",
         "--open-mode=append",
         f"--signal=B:USR1@{warning_s(config, minutes)}",
-        "--requeue" if cluster.requeue or config.recovery.relaunch == "engine" else "--no-requeue",
+        "--requeue" if may_be_requeued(config) else "--no-requeue",
     ]
     words += [] if cluster.requeue else ["--no-kill"]
     limit = cluster.time if cluster.time is not None else minutes
@@ -113,6 +113,10 @@ def directives(config: Run, paths: Paths, minutes: int | None) -> list[str]:
     words += [f"--{name}={value}" for name, value in given.items() if value is not None]
     words += ["--exclusive", "--mem=0"] if cluster.exclusive else [f"--cpus-per-task={_cpus(config)}"]
     return [*words, *_gpus(config), *cluster.directives]
+
+
+def may_be_requeued(config: Run) -> bool:
+    return config.cluster.requeue or config.recovery.relaunch == "engine"
 
 
 def _gpus(config: Run) -> list[str]:
@@ -158,17 +162,17 @@ def _srun(config: Run, paths: Paths, within: bool) -> str:
     words += ["--overlap"] if within else []
     words += [] if config.cluster.exclusive or within else [f"--cpus-per-task={_cpus(config)}"]
     words += [*_pyxis(config, paths), *config.cluster.srun_args]
-    command = [*_apptainer(config, paths), *_task(config, paths)]
+    command = [*_apptainer(config, paths), *_task(config, paths, within)]
     return f"{shlex.join(words)} \\\n    {shlex.join(command)}"
 
 
-def _task(config: Run, paths: Paths) -> list[str]:
+def _task(config: Run, paths: Paths, within: bool) -> list[str]:
     cluster = config.cluster
     python = cluster.python or ("python3" if cluster.container else sys.executable)
     words = [python, "-u", "-m", "bench.launch.slurm_task", "--result", str(paths.result)]
     words += ["--checkpoint-dir", str(paths.checkpoint_dir), "--device", config.device]
-    work = _work_base(config)
-    return [*words, "--work-base", work] if work else words
+    words += ["--work-base", work] if (work := _work_base(config)) else []
+    return words if within or may_be_requeued(config) else [*words, "--release"]
 
 
 # --- containers

@@ -1,4 +1,4 @@
-"""What srun starts on every node: finds out which node this is and where node 0 is, then becomes the node's runner.
+"""What srun starts on every node: finds out which node this is and where node 0 is, and runs the node's runner.
 
 Node 0 takes a free port and leaves it, with its address, in the result folder, where the others read it: a taken port
 costs a look at the next one, and no name has to be resolved. Nothing is kept between two starts of the same job, so a
@@ -10,7 +10,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -20,11 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from bench import environment
-from bench.launch import slurm_script
+from bench.launch import slurm_commands, slurm_script
 from bench.results import ResultFolder, write_json
 
 MEETING_PATIENCE_S = 300.0  # Python on a cold shared file system, and a listing that NFS may have cached for a minute
 LOOK_S = 0.2
+CONNECT_PATIENCE_S = 15.0
+IN_ORDER = (0, 130)  # exit codes of a runner that came to the end, or was asked to end
 PORTS = range(20000, 32000)  # below the ports that the kernel gives to outgoing connections
 KERNEL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -67,11 +71,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--result", type=Path, required=True, help="the run's result folder (seen by every node)")
     parser.add_argument("--checkpoint-dir", type=Path, required=True, help="where checkpoints are written")
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
+    parser.add_argument("--release", action="store_true", help="cancel the job when the host of node 0 has died")
     parser.add_argument("--work-base", type=Path, default=None, help="node-local folder; default: below TMPDIR")
     return parser.parse_args()
 
 
-def main() -> None:
+def main() -> int:
     given, task = arguments(), Task.of(os.environ)
     folder = ResultFolder(given.result)
     meeting = slurm_script.folder(folder.path) / task.meeting
@@ -83,12 +88,50 @@ def main() -> None:
         else:
             host, port = join_meeting(meeting)
     except NoMeeting as error:
-        sys.exit(f"bench: node {task.node}: {error}")
+        print(f"bench: node {task.node}: {error}", file=sys.stderr)
+        return 1
+    code = run(runner(given, task, folder.read_run()["token"], host, port))
+    if given.release and task.node != 0 and code not in IN_ORDER and gone(host, port):
+        release(task)
+    return code
+
+
+def runner(given: argparse.Namespace, task: Task, token: str, host: str, port: int) -> list[str]:
+    """The command of this node's runner."""
     base = given.work_base or Path(tempfile.gettempdir()) / "bench-work"
-    work_dir = base / f"{folder.read_run()['token'][:12]}-node{task.node}"  # nodes may share a machine
-    words = ["--result", str(folder.path), "--node", str(task.node), "--host", host, "--port", str(port)]
+    work_dir = base / f"{token[:12]}-node{task.node}"  # nodes may share a machine
+    words = ["--result", str(given.result), "--node", str(task.node), "--host", host, "--port", str(port)]
     words += ["--work-dir", str(work_dir), "--checkpoint-dir", str(given.checkpoint_dir), "--device", given.device]
-    os.execv(sys.executable, [sys.executable, "-u", "-m", "bench.node", *words])
+    return [sys.executable, "-u", "-m", "bench.node", *words, "--die-with-parent"]
+
+
+def run(command: Sequence[str]) -> int:
+    """Its exit code, of a killed one 128 and the signal. A signal to the step reaches it too, and is its business."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)  # not SIG_IGN, which children would inherit
+    code = subprocess.run(command, check=False).returncode
+    return code if code >= 0 else 128 - code
+
+
+# --- the end of node 0
+def gone(host: str, port: int) -> bool:
+    """Whether that host itself does not answer. One that is up refuses at once what nobody listens on any more."""
+    try:
+        with socket.create_connection((host, port), timeout=CONNECT_PATIENCE_S):
+            return False
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        return True
+
+
+def release(task: Task) -> None:
+    """Give the job's nodes back. Its script died with node 0, and --no-kill would keep the others to the time limit."""
+    print(f"bench: node 0 does not answer, so job {task.job} is over", file=sys.stderr)
+    try:
+        slurm_commands.cancel(task.job)
+    except (slurm_commands.Refused, slurm_commands.Unanswered) as error:
+        print(f"bench: it could not be cancelled ({error}); scancel {task.job}", file=sys.stderr)
 
 
 # --- the record of the run
@@ -196,4 +239,4 @@ def free_port(ports: Sequence[int] = PORTS) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

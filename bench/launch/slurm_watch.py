@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bench.launch.slurm_commands import JobState
 
+HEADLESS_PATIENCE_S = 30.0  # of the runners that are left, to bring home what they have measured
 COMPLETING_PATIENCE_S = 120.0  # a job's script is over when it completes, yet a dead node can keep it so for ever
 SILENCE_PATIENCE_S = 900.0  # of a controller that does not answer; the job itself may go on all the while
 ASKED = 130  # exit code of a runner that was asked to end
@@ -16,12 +17,13 @@ class Watch:
         self.job = job
         self.alive = True
         self.silent = False
-        self.hopeless = False
+        self.to_cancel = False  # it would stay for long and for nothing
         self.state: JobState | None = None
         self._told = ""
         self._news: list[str] = []
         self._answered = now
         self._completing: float | None = None
+        self._headless: float | None = None
 
     def see(self, now: float, state: JobState | None) -> None:
         """What a look showed. None: Slurm does not know the job any more."""
@@ -29,17 +31,18 @@ class Watch:
         if state is None:
             self._end("is no longer known to Slurm, so it has ended")
             return
-        if state.state != "COMPLETING":
-            self._completing = None
-        elif self._completing is None:
-            self._completing = now
+        self._completing = _since(self._completing, now, state.state == "COMPLETING")
+        self._headless = _since(self._headless, now, state.headless)
         if not state.alive:
             self._end(_how_it_ended(state))
         elif self._completing is not None and now - self._completing > COMPLETING_PATIENCE_S:
             self._end(f"has been completing for {COMPLETING_PATIENCE_S:.0f} s; its runners are gone")
+        elif self._headless is not None and now - self._headless > HEADLESS_PATIENCE_S:
+            self.to_cancel = True
+            self._end("has lost its first node, where its script and the coordinator ran; it is cancelled")
         elif state.hopeless:
-            self.hopeless = True
-            self._end(f"cannot start ({state.reason})")
+            self.to_cancel = True
+            self._end(f"cannot start ({_words(state.reason)}); it is cancelled")
         else:
             self._tell(_where_it_stands(state))
 
@@ -63,6 +66,11 @@ class Watch:
         if text != self._told:
             self._told = text
             self._news.append(f"job {self.job} {text}")
+
+
+def _since(before: float | None, now: float, so: bool) -> float | None:
+    """Since when something has been so, without a break."""
+    return (now if before is None else before) if so else None
 
 
 def _where_it_stands(state: JobState) -> str:

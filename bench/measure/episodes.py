@@ -83,8 +83,13 @@ class Course:
     @property
     def false_alarms(self) -> int:
         """Restarts without a fault, by the slot that had most."""
-        slots = [attempt.slot for attempt in self.unprovoked]
+        slots = [attempt.slot for attempt in self.unprovoked if not self._regrows(attempt)]
         return max(map(slots.count, slots), default=0)
+
+    def _regrows(self, attempt: Attempt) -> bool:
+        """Takes back in what a recovery had gone on without: the end of that fault's story, and no alarm."""
+        before = [generation for generation in self.generations if generation.begin < attempt.begin]
+        return bool(before) and attempt.world_size > before[-1].world_size
 
 
 def _episodes(faults: Sequence[Event], found: Sequence[Attempt], formed: Sequence[Generation]) -> list[Episode]:

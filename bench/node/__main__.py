@@ -39,6 +39,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--die-with-parent", action="store_true", help="end when the process that started this one ends"
     )
+    parser.add_argument("--ranks-host", help="address of node 0 for agents and ranks, if other than --host")
+    parser.add_argument("--interface", help="link of this node, made for this run, that network_partition may cut")
+    parser.add_argument("--netns", help="named network namespace of --interface, if not the runner's own")
     return parser.parse_args()
 
 
@@ -69,6 +72,9 @@ def main() -> int:
         given.checkpoint_dir,
         given.device,
         supervisor,
+        given.ranks_host,
+        given.interface,
+        given.netns,
     )
     Pulse(board, given.node).start()
     coordinator = Coordinator(board, config, folder, read_pilot) if given.node == 0 else None

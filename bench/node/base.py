@@ -36,7 +36,7 @@ class Node:
     """What a runner knows for the whole run."""
 
     number: int
-    host: str  # of node 0
+    host: str  # of node 0, for its board and clock
     board: Board
     config: Run
     folder: ResultFolder
@@ -45,6 +45,14 @@ class Node:
     checkpoint_dir: Path
     device: str
     supervisor: Supervisor
+    ranks_host: str | None = None  # of node 0, where agents and ranks have a network of their own; None: host
+    interface: str | None = None  # of this node, made for this run, that a fault may cut; see bench.faults.base.Site
+    netns: str | None = None  # the named network namespace that `interface` is in; None: the runner's own
+
+    @property
+    def job_host(self) -> str:
+        """Address of node 0 for agents and ranks, and for the stores where they meet."""
+        return self.ranks_host or self.host
 
     @property
     def ranks(self) -> range:
@@ -114,7 +122,7 @@ class Scene:
         path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         defaults = {
             "OMP_NUM_THREADS": str(config.train.threads),
-            "GLOO_SOCKET_IFNAME": config.cluster.interface or interface_to(self.node.host),
+            "GLOO_SOCKET_IFNAME": config.cluster.interface or interface_to(self.node.job_host),
         }
         fixed = {
             TOKEN: self.node.token,

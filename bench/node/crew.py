@@ -35,6 +35,7 @@ class Crew:
         self._ok = 0
         self._restart_at: float | None = None  # this node's processes are to start again then
         self._away_until: float | None = None  # the node is lost until then; inf: for good
+        self.without_ranks = False  # all of them have ended, none of them well
         self._fell = False  # the coordinator has been asked to start the job again
 
     # --- starting
@@ -86,7 +87,16 @@ class Crew:
             return self._restart_node()
         if self._running:
             return None
-        return "ok" if self._ok else "gone"
+        if self._ok or self.layer.when_one_dies != "go_on":
+            return "ok" if self._ok else "gone"
+        self._tell_without_ranks()
+        return None
+
+    def _tell_without_ranks(self) -> None:
+        """The others may go on. What watched the ranks here lives, and may be what tells them, to the launch's end."""
+        if not self.without_ranks:
+            self.without_ranks = True
+            self.scene.node.board.post(f"gone/{self.scene.order}/{self.scene.node.number}", True)
 
     def _reap(self) -> bool:
         """Whether a process that this runner started has failed."""

@@ -10,7 +10,7 @@ from bench.node.board import Board
 from bench.node.pulse import Pulses
 
 REPORT_PATIENCE_S = 90.0  # after a stop, for runners to end their processes and read back checkpoints
-LINGER_S = 15.0  # after one node came to the end of a launch with faults, for the others (agents may wait 300 s)
+LINGER_S = 8.0  # after one node came to the end of a launch with faults, for the others (agents may wait 300 s)
 LOOK_S = 0.02
 
 
@@ -24,6 +24,7 @@ class Follow:
         self.pulses = pulses
         self.waiting = set(range(nodes))
         self.found: dict[str, dict[str, Any]] = {}
+        self.done: dict[int, str] = {}  # how a node's part ended; its report follows when all are that far
         self.end = time.monotonic() + float(record["deadline_s"])
         self.stopped: str | None = None  # why
         self._first_ok: float | None = None
@@ -49,11 +50,14 @@ class Follow:
 
     def _collect(self) -> None:
         for node in sorted(self.waiting):
+            if node not in self.done and self.board.has(f"done/{self.order}/{node}"):
+                self.done[node] = str(self.board.read(f"done/{self.order}/{node}"))
+                if self.done[node] == "ok" and self._first_ok is None:
+                    self._first_ok = time.monotonic()
             if self.board.has(f"ended/{self.order}/{node}"):
                 self.found[str(node)] = self.board.read(f"ended/{self.order}/{node}")
+                self.done[node] = str(self.found[str(node)]["status"])
                 self.waiting.discard(node)
-                if self.found[str(node)]["status"] == "ok" and self._first_ok is None:
-                    self._first_ok = time.monotonic()
 
     def _give_up_lost(self) -> None:
         self._lost({node for node in self.waiting if self.pulses.silent(node)})
@@ -65,12 +69,15 @@ class Follow:
         self.waiting = self.waiting - nodes
 
     def _reason_to_stop(self, cancelled: Event) -> str | None:
-        statuses = {outcome["status"] for outcome in self.found.values()}
-        if statuses - {"ok", "gone", "unavailable"} or cancelled.is_set():
+        lost = {outcome["status"] for outcome in self.found.values()} & {"lost"}
+        if lost | set(self.done.values()) - {"ok", "gone", "unavailable"} or cancelled.is_set():
             return "failed"
+        busy = [node for node in self.waiting if node not in self.done]
+        if busy and all(self.board.has(f"gone/{self.order}/{node}") for node in busy):
+            return "over"
         if time.monotonic() > self.end:
             return "deadline"
-        lingering = self._first_ok is not None and time.monotonic() > self._first_ok + LINGER_S
+        lingering = bool(busy) and self._first_ok is not None and time.monotonic() > self._first_ok + LINGER_S
         return "over" if self.endures and lingering else None
 
     # --- the job starts again on all nodes together

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from bench.record import Recorder, process_start_ticks
 
+TAIL_BYTES = 4096  # of an event file: what a worker writes after its last step
+
 
 class Known(NamedTuple):
     """From the name of an event file: ROLE-nNODE-rLOCAL_RANK-PID-START.jsonl."""
@@ -37,6 +39,7 @@ class GoneWatch:
         self._seen: set[str] = set()
         self._open: dict[int, Known] = {}  # pidfd -> process
         self._poll = select.poll()
+        self.job_complete = False  # the last worker that ended here had come to the job's end
 
     def look(self) -> None:
         for name in os.listdir(self.events_dir):
@@ -68,8 +71,18 @@ class GoneWatch:
         os.close(fd)
         self._record(self._open.pop(fd))
 
+    @property
+    def nobody_works(self) -> bool:
+        return not any(known.role == "worker" for known in self._open.values())
+
     def _record(self, known: Known) -> None:
         self.recorder.instant("gone", **known._asdict())
+        if known.role == "worker":
+            self.job_complete = self._came_to_the_end(known)
+
+    def _came_to_the_end(self, known: Known) -> bool:
+        files = self.events_dir.glob(f"worker-*-r{known.local_rank}-{known.pid}-{known.pid_start}.jsonl")
+        return any(b'"measured_end"' in path.read_bytes()[-TAIL_BYTES:] for path in files)
 
     def close(self) -> None:
         """Record what ended last, and let go of the rest."""

@@ -31,6 +31,7 @@ from bench.telemetry import watch as telemetry
 
 SHIP_S = 1.0
 LOOK_S = 0.02
+AGENT_GRACE_S = 3.0  # for an agent to end by itself once the job is complete
 
 
 class LaunchRunner:
@@ -49,6 +50,7 @@ class LaunchRunner:
         self.crew = Crew(self.scene, self.layer, self._start)
         self.gone = GoneWatch(self.scene.events_dir, self.recorder)
         self.injector = Injector(self._site())
+        self._complete_since: float | None = None
         self.unavailable: dict[str, str] = {}  # fault id -> why some node cannot do it
         self.faults: list[dict[str, Any]] = []  # those that every node can do
 
@@ -72,6 +74,7 @@ class LaunchRunner:
         shm_before = _shm_names()
         self.recorder.instant("load", load1=os.getloadavg()[0], cpus=len(os.sched_getaffinity(0)))
         status = "unavailable" if self._nothing_to_strike() else self._supervise()
+        self.node.board.post(f"done/{self.order}/{self.node.number}", status)  # before it waits for the others
         # Nodes may share a machine: what another one is still ending, at its deadline at the latest, is not left over.
         self.scene.meet("ended", float(self.scene.record["deadline_s"]) + MEETING_PATIENCE_S)
         for fault, evidence in self.injector.finish().items():
@@ -94,6 +97,8 @@ class LaunchRunner:
             node=self.node.number,
             token=self.node.token,
             device="cuda" if self.node.device == "cuda" else "cpu",
+            interface=self.node.interface,
+            netns=self.node.netns,
             lose=lambda planned: self.crew.lose_node(planned.id),
         )
 
@@ -119,7 +124,7 @@ class LaunchRunner:
             | {"faults": self.faults},
             "node": node.number,
             "token": node.token,
-            "store_host": node.host,
+            "store_host": node.job_host,
             "store_port": node.board.port,
             "wrapper_port": ports.wrapper,
             "device": node.device,
@@ -137,7 +142,7 @@ class LaunchRunner:
             node=node.number,
             num_nodes=config.num_nodes,
             ranks_per_node=config.ranks_per_node,
-            host=node.host,
+            host=node.job_host,
             agent_port=ports.agent,
             python=sys.executable,
             attempt=attempt,
@@ -186,15 +191,28 @@ class LaunchRunner:
                     self.recorder.instant("note", text=f"fault {record['id']} was refused by the machine: {reason}")
             if (status := self.crew.look()) is not None:
                 return status
+            if self._agent_lingers():
+                return "ok"
             if self.node.board.has(stop):
                 reason = self.node.board.read(stop)
-                return {"deadline": "deadline", "over": "ok"}.get(reason, "stopped")
+                over = "gone" if self.crew.without_ranks else "ok"
+                return {"deadline": "deadline", "over": over}.get(reason, "stopped")
             memory.look()
             if time.monotonic() >= next_ship:
                 self.recorder.instant("memory", **memory.take())
                 self.shipper.ship()
                 next_ship = time.monotonic() + SHIP_S
             time.sleep(LOOK_S)
+
+    def _agent_lingers(self) -> bool:
+        """All ranks here have ended and the job is complete, but an agent waits for others, or would start anew what a
+        rank's late exit looks like to it."""
+        struck = self.scene.record["kind"] == "recovery"  # other launches go on after the end of their measured part
+        if not (struck and self.layer.has_agent and self.gone.job_complete and self.gone.nobody_works):
+            self._complete_since = None
+        elif self._complete_since is None:
+            self._complete_since = time.monotonic()
+        return self._complete_since is not None and time.monotonic() > self._complete_since + AGENT_GRACE_S
 
     # --- what is left behind
     def _leftovers(self, shm_before: set[str]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Tables fit 80 columns: a matrix of many layers is split, and parts stand in a ta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -63,6 +63,22 @@ def _planned_words(fault: Planned) -> str:
 def provisional(recoveries: Sequence[Recovery], launch: int) -> str:
     """What came of the faults of one launch, one line."""
     return "; ".join(_in_a_line(record) for record in recoveries if record.launch == launch)
+
+
+def timeouts_words(values: Mapping[str, float]) -> list[str]:
+    """The set that a run's launches with faults share, in groups; `values`: the fields of bench.recovery.timeouts."""
+    groups = {
+        "from": ("step_s", "save_s", "startup_s"),
+        "in_job": ("rank_heartbeat_s", "initial_heartbeat_s", "check_interval_s"),
+        "in_process": ("soft_s", "hard_s", "missing_rank_s", "barrier_s"),
+        "nested": ("nested_heartbeat_s",),
+        "collectives": ("collective_s", "collective_alone_s"),
+        "agents": ("workers_stop_s", "rendezvous_s"),
+    }
+    return [
+        f"{title}: {', '.join(f'{name[:-2]} {seconds(values[name])}' for name in names)}"
+        for title, names in groups.items()
+    ]
 
 
 def _in_a_line(record: Recovery) -> str:

@@ -119,6 +119,7 @@ class Terminal:
             self.console.width = PLAIN_WIDTH
         self._live: Live | None = None
         self._last_line = 0.0
+        self._told_timeouts = False
         self._told = -1  # the last launch of whose faults was told
 
     def say(self, text: str = "", style: str = "") -> None:
@@ -197,6 +198,12 @@ class Terminal:
         reason = f": {record['reason']}" if record.get("reason") else ""
         style = "" if record["status"] == "ok" else "yellow"
         self.say(f"launch {record['index']} ({record['kind']}) {record['status']}{took}{reason}", style)
+
+    def timeouts(self, record: dict[str, Any]) -> None:
+        """Once per run, as soon as the pilot has told them."""
+        if record.get("timeouts") and not self._told_timeouts:
+            self._told_timeouts = True
+            self.say(f"  timeouts, from the pilot; {'; '.join(recovery.timeouts_words(record['timeouts']))}", "dim")
 
     def provisional(self, summary: Summary) -> None:
         """One line after each launch; intervals are still wide."""

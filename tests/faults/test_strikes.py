@@ -160,7 +160,7 @@ def test_a_failed_health_check_leaves_a_flag_for_the_layer_until_it_is_undone(tm
     code, _, err = ended(rank(tmp_path, [planned("health_check_failure")]))
     assert (code, "InjectedFault" in err) == (1, True)
     flag = unhealthy_flag(tmp_path / "requests", 0, 0)
-    assert flag.exists()
+    assert flag.read_text().isdigit()
     assert scene(tmp_path).unhealthy == flag
     for _ in range(2):
         assert create("health_check_failure").undo(record(tmp_path, "0-health_check_failure")) == {}

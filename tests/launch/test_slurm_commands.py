@@ -79,6 +79,28 @@ def test_a_pending_job_is_hopeless_only_for_reasons_that_waiting_does_not_change
     assert not JobState("RUNNING", "PartitionTimeLimit").hopeless
 
 
+@pytest.mark.parametrize(
+    ("short", "names"),
+    [
+        ("n1", ["n1"]),
+        ("n[1-3]", ["n1", "n2", "n3"]),
+        ("a[08-10,12],b", ["a08", "a09", "a10", "a12", "b"]),
+        ("x,a[1-2]", ["x", "a1", "a2"]),
+        ("r[1-2]n[1-2]-ib", ["r1n1-ib", "r1n2-ib", "r2n1-ib", "r2n2-ib"]),
+        ("", []),
+    ],
+)
+def test_slurms_short_form_of_names_is_spelt_out(short, names):
+    assert slurm_commands.hosts(short) == names
+
+
+def test_a_job_that_lost_the_node_of_its_script_is_headless_and_one_that_lost_another_is_not():
+    assert not slurm_commands.parse_job(job(NodeList="n[1,3-8]")).headless
+    assert slurm_commands.parse_job(job(NodeList="n[2-8]")).headless
+    assert not slurm_commands.parse_job(job(NodeList="n[2-8]", JobState="COMPLETING")).headless
+    assert not slurm_commands.parse_job(job(NodeList="(null)", JobState="PENDING")).headless
+
+
 def test_restarts_are_counted():
     assert slurm_commands.parse_job(job(Restarts="2")).restarts == 2
 

@@ -136,6 +136,12 @@ def test_every_node_gets_the_same_command_and_finds_out_by_itself_which_it_is():
     assert "--work-base" not in words, "each node's own temporary folder"
 
 
+def test_a_job_of_its_own_is_given_back_when_its_first_node_dies_unless_slurm_starts_it_again():
+    assert "--release" in srun(run())
+    assert "--release" not in srun(run(requeue=True))
+    assert "--release" not in srun(run(), within=True), "the allocation is the user's"
+
+
 def test_a_given_work_dir_is_passed_on():
     assert after(srun(replace(run(), work_dir="/nvme")), "--work-base") == "/nvme"
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import argparse
 import os
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from bench.launch import slurm_task
@@ -147,30 +150,126 @@ def test_the_end_of_the_job_is_on_record_with_the_time_to_close(folder):
     assert "ends_by" not in begun(folder, SLURM_JOB_END_TIME="")["occasions"][0]
 
 
-# --- and then
-def test_the_task_becomes_the_nodes_runner(folder, tmp_path):
-    """A process of its own, in which exec prints its arguments instead."""
-    (tmp_path / "sitecustomize.py").write_text(
-        "import json, os\n"
-        "def told(program, words):\n    print(json.dumps(words), flush=True)\n    os._exit(0)\n"
-        "os.execv = told\n"
-    )
-    code = str(Path(slurm_task.__file__).resolve().parents[2])
-    env = os.environ | VARIABLES | {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "PYTHONPATH": f"{tmp_path}:{code}"}
-    words = [sys.executable, "-m", "bench.launch.slurm_task", "--result", str(folder.path), "--device", "cpu"]
-    words += ["--checkpoint-dir", "/shared/checkpoints", "--work-base", str(tmp_path)]
-    done = subprocess.run(words, env=env, capture_output=True, text=True, check=True, timeout=60)
-    command = json.loads(done.stdout)
-    meeting = json.loads((folder.path / "slurm" / "meeting-7-0-0.json").read_text())
+# --- the runner
+def given(**changed: Any) -> argparse.Namespace:
+    paths = {
+        "result": Path("/shared/result"),
+        "checkpoint_dir": Path("/shared/checkpoints"),
+        "work_base": Path("/nvme"),
+    }
+    return argparse.Namespace(**{**paths, "device": "cpu", "release": False} | changed)
+
+
+def test_a_runner_is_told_all_that_it_needs_and_dies_with_its_task():
+    command = slurm_task.runner(given(), task(), "0123456789abcdef", "10.0.0.1", 20001)
     assert command[:4] == [sys.executable, "-u", "-m", "bench.node"]
-    told = dict(zip(command[4::2], command[5::2], strict=True))
+    assert command[-1] == "--die-with-parent"
+    told = dict(zip(command[4:-1:2], command[5:-1:2], strict=True))
     assert told == {
-        "--result": str(folder.path),
-        "--node": "0",
-        "--host": meeting["host"],
-        "--port": str(meeting["port"]),
-        "--work-dir": str(tmp_path / "0123456789ab-node0"),
+        "--result": "/shared/result",
+        "--node": "1",
+        "--host": "10.0.0.1",
+        "--port": "20001",
+        "--work-dir": "/nvme/0123456789ab-node1",
         "--checkpoint-dir": "/shared/checkpoints",
         "--device": "cpu",
     }
+
+
+def test_the_node_local_folder_is_below_the_nodes_own_temporary_folder_unless_given(monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", "/scratch/job7")
+    command = slurm_task.runner(given(work_base=None), task(), "0123456789abcdef", "10.0.0.1", 20001)
+    assert "/scratch/job7/bench-work/0123456789ab-node1" in command
+
+
+RUN = "import sys\nfrom bench.launch.slurm_task import run\nsys.exit(run([sys.executable, '-c', sys.argv[1]]))"
+
+
+def start(code: str) -> subprocess.Popen[str]:
+    """A task whose runner is that piece of Python."""
+    root = str(Path(slurm_task.__file__).resolve().parents[2])
+    command = [sys.executable, "-c", RUN, code]
+    return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": root}, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", 137), ("", 0)]
+)
+def test_a_task_ends_as_its_runner_does(code, status):
+    process = start(code)
+    process.communicate(timeout=60)
+    assert process.returncode == status
+
+
+def test_a_signal_to_the_step_is_the_runners_business_and_its_end_is_waited_for():
+    process = start(
+        "import signal\nimport time\nprint(signal.getsignal(signal.SIGTERM).name, flush=True)\ntime.sleep(60)"
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "SIG_DFL\n", "the runner does not inherit that its task ignores it"
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGINT)
+    (runner,) = psutil.Process(process.pid).children()
+    runner.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+
+
+# --- the end of node 0
+def test_a_host_that_is_up_answers_or_refuses_and_one_that_is_gone_does_neither(free_port, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert not slurm_task.gone("127.0.0.1", server.getsockname()[1])
+    assert not slurm_task.gone("127.0.0.1", free_port)
+
+    def silence(*_: Any, **__: Any) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(socket, "create_connection", silence)
+    assert slurm_task.gone("10.0.0.1", 20001)
+
+
+@pytest.mark.parametrize(
+    ("code", "node", "wanted", "lost", "cancelled"),
+    [
+        (1, "1", True, True, ["7"]),
+        (1, "1", True, False, []),  # node 0 is up: its script ends the job
+        (1, "1", False, True, []),  # the allocation is somebody's, or Slurm starts the job again
+        (0, "1", True, True, []),
+        (130, "1", True, True, []),
+        (1, "0", True, True, []),
+    ],
+)
+def test_a_job_whose_first_node_has_died_is_given_back_by_the_others(
+    folder, monkeypatch, code, node, wanted, lost, cancelled
+):
+    done: list[str] = []
+    monkeypatch.setattr(slurm_task, "arguments", lambda: given(result=folder.path, release=wanted))
+    monkeypatch.setattr(slurm_task, "run", lambda command: code)
+    monkeypatch.setattr(slurm_task, "gone", lambda host, port: lost)
+    monkeypatch.setattr(slurm_task.slurm_commands, "cancel", done.append)
+    for name, value in (VARIABLES | {"SLURM_PROCID": node, "BENCH_PEERS": "127.0.0.1"}).items():
+        monkeypatch.setenv(name, value)
+    slurm_task.open_meeting(folder.path / "slurm" / task().meeting, 2, ["127.0.0.1"])
+    assert slurm_task.main() == code
+    assert done == cancelled
+
+
+def test_the_step_is_on_record_for_the_script_that_may_have_to_end_it(folder, monkeypatch):
+    monkeypatch.setattr(slurm_task, "arguments", lambda: given(result=folder.path))
+    monkeypatch.setattr(slurm_task, "run", lambda command: 0)
+    for name, value in (VARIABLES | {"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}).items():
+        monkeypatch.setenv(name, value)
+    assert slurm_task.main() == 0
     assert (folder.path / "slurm" / "step").read_text() == "7.0\n"
+
+
+def test_a_task_that_finds_no_meeting_says_so_and_fails(folder, monkeypatch, capsys):
+    def alone(meeting: Path) -> tuple[str, int]:
+        raise NoMeeting("nothing of node 0")
+
+    monkeypatch.setattr(slurm_task, "arguments", lambda: given(result=folder.path))
+    monkeypatch.setattr(slurm_task, "join_meeting", alone)
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    assert slurm_task.main() == 1
+    assert capsys.readouterr().err == "bench: node 1: nothing of node 0\n"

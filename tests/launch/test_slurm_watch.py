@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.launch.slurm_commands import JobState
-from bench.launch.slurm_watch import COMPLETING_PATIENCE_S, SILENCE_PATIENCE_S, Watch
+from bench.launch.slurm_watch import COMPLETING_PATIENCE_S, HEADLESS_PATIENCE_S, SILENCE_PATIENCE_S, Watch
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def test_a_requeued_job_is_waited_for_and_said_to_have_started_again(watch):
 
 def test_a_job_that_can_never_start_is_given_up(watch):
     watch.see(1.0, JobState("PENDING", "PartitionTimeLimit"))
-    assert (watch.alive, watch.hopeless) == (False, True)
-    assert watch.news() == ["job 12 cannot start (PartitionTimeLimit)"]
+    assert (watch.alive, watch.to_cancel) == (False, True)
+    assert watch.news() == ["job 12 cannot start (PartitionTimeLimit); it is cancelled"]
 
 
 def test_a_job_that_a_dead_node_keeps_completing_is_not_waited_for_for_ever(watch):
@@ -80,6 +80,16 @@ def test_a_job_that_a_dead_node_keeps_completing_is_not_waited_for_for_ever(watc
         assert watch.alive
     watch.see(COMPLETING_PATIENCE_S + 1, JobState("COMPLETING"))
     assert not watch.alive
+
+
+def test_a_job_without_its_first_node_is_cancelled_once_the_others_had_time_to_bring_home_what_they_have(watch):
+    headless = JobState("RUNNING", nodes="n[2-8]", headless=True)
+    for now in (0.0, HEADLESS_PATIENCE_S):
+        watch.see(now, headless)
+        assert watch.alive
+    watch.see(HEADLESS_PATIENCE_S + 1, headless)
+    assert (watch.alive, watch.to_cancel) == (False, True)
+    assert "has lost its first node" in watch.news()[-1]
 
 
 def test_completing_is_counted_anew_when_the_job_was_started_again_in_between(watch):
@@ -107,5 +117,5 @@ def test_a_controller_that_stays_away_ends_the_wait_and_leaves_the_job_alone(wat
     watch.no_answer(5.0 + SILENCE_PATIENCE_S, "no answer")
     assert watch.alive
     watch.no_answer(6.0 + SILENCE_PATIENCE_S, "no answer")
-    assert (watch.alive, watch.silent, watch.hopeless) == (False, True, False)
+    assert (watch.alive, watch.silent, watch.to_cancel) == (False, True, False)
     assert "has not answered for 15 minutes" in watch.news()[-1]

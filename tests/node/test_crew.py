@@ -107,8 +107,13 @@ def test_survivors_go_on_and_the_part_is_ok_when_the_last_of_them_ends_well(bed)
     assert {event["process"]: event["code"] for event in made.events("exited")} == {"rank-0": 3, "rank-1": 0}
 
 
-def test_without_survivors_the_nodes_ranks_are_gone(bed):
-    assert bed("go_on", [BADLY], [BADLY]).until() == "gone"
+def test_without_survivors_a_node_says_so_and_leaves_what_watched_its_ranks_alone(bed):
+    watcher = f"import subprocess, sys; subprocess.Popen([sys.executable, '-S', '-c', {SLEEP!r}]); {BADLY}"
+    made = bed("go_on", [watcher], [BADLY])
+    assert made.until(lambda: made.board.has("gone/0/0")) is None
+    assert made.crew.look() is None
+    assert made.crew.without_ranks
+    assert len(with_token(TOKEN_OF_RUN)) == 1
 
 
 def test_a_pod_starts_again_whole_and_waits_twice_as_long_each_time(bed):

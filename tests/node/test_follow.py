@@ -48,9 +48,10 @@ def test_every_nodes_report_is_collected(board):
 
 def test_one_failure_stops_the_others(board):
     following = Following(board)
-    board.post("ended/0/1", FAILED)
+    board.post("done/0/1", "failed")
     assert board.wait("stop/0", 10) == "failed"
     board.post("ended/0/0", {"status": "stopped"})
+    board.post("ended/0/1", FAILED)
     assert following.end() == {"0": {"status": "stopped"}, "1": FAILED}
 
 
@@ -62,11 +63,22 @@ def test_a_node_whose_ranks_are_gone_stops_nobody(board, monkeypatch):
     assert following.end()["0"] == {"status": "deadline"}
 
 
+def test_nobody_waits_for_nodes_that_have_no_rank_left(board):
+    following = Following(board)
+    board.post("gone/0/1", True)
+    board.post("done/0/0", "ok")  # its report comes only when the other node is done
+    assert board.wait("stop/0", 10) == "over"
+    board.post("ended/0/0", OK)
+    board.post("ended/0/1", GONE)
+    assert following.end() == {"0": OK, "1": GONE}
+
+
 def test_who_lingers_after_another_node_has_come_to_the_end_is_told_that_it_is_over(board, monkeypatch):
     monkeypatch.setattr(follow, "LINGER_S", 0.05)
     following = Following(board)
-    board.post("ended/0/0", OK)
+    board.post("done/0/0", "ok")
     assert board.wait("stop/0", 10) == "over"
+    board.post("ended/0/0", OK)
     board.post("ended/0/1", OK)
     assert following.end() == {"0": OK, "1": OK}
 

@@ -69,3 +69,16 @@ def test_event_files_of_runners_are_nobodys_end(watch):
 
 def test_the_identity_of_a_process_is_in_the_name_of_its_file():
     assert Known.of(Path("worker-n3-r7-4711-99.jsonl")) == Known("worker", 7, 4711, 99)
+
+
+@pytest.mark.parametrize(("last", "complete"), [("measured_end", True), ("caught", False)])
+def test_the_job_is_complete_when_its_last_worker_had_come_to_the_end(watch, last, complete):
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    started = process_start_ticks(process.pid)
+    path = watch.events_dir / f"worker-n0-r1-{process.pid}-{started}.jsonl"
+    path.write_text(json.dumps({"kind": "instant", "name": last}, separators=(",", ":")) + "\n")
+    watch.look()
+    assert (watch.job_complete, watch.nobody_works) == (False, False)
+    process.communicate(b"\n")
+    watch.look()
+    assert (watch.job_complete, watch.nobody_works) == (complete, True)

@@ -57,7 +57,7 @@ def strike(settings: Settings, step: int, rank: int, recorder: Recorder) -> None
         return
     recorder.instant("strike", fault=settings.fault)
     if settings.fault == "unhealthy":
-        (Path(settings.folder) / f"unhealthy-{rank}").touch()
+        (Path(settings.folder) / f"unhealthy-{rank}").write_text(str(os.getpid()))
     if settings.fault in ("exception", "unhealthy"):
         raise RuntimeError("struck")
     if settings.fault in ("sigkill", "sigstop"):

@@ -13,6 +13,7 @@ from bench.config import Recovery as RecoveryConfig
 from bench.design import Launch, plan
 from bench.measure.layers import EXACT, recovery_figure
 from bench.measure.recovery_verdicts import recovery_verdicts
+from bench.recovery.timeouts import derive
 from bench.report import recovery as words
 from bench.report.terminal import Terminal
 from bench.schema import Check, FaultFigures, Figure, LayerFigures, Recovery, Summary
@@ -230,3 +231,14 @@ def test_the_terminal_takes_a_recovery_plan_and_a_checkpoint_plan_alike() -> Non
     terminal: Terminal = screen.terminal
     terminal.plan(Run(), plan(Run()), EXPECTED)
     assert "layers:" not in screen.text
+
+
+def test_the_timeouts_are_told_once_in_groups_with_their_units() -> None:
+    values = derive(0.1, 0.2, 4.0).to_json()
+    screen = Screen(100)
+    for _ in range(2):
+        screen.terminal.timeouts({"timeouts": values})
+        screen.terminal.timeouts({"timeouts": None})
+    assert screen.text.count("timeouts, from the pilot") == 1
+    for part in ("from: step 100 ms, save 200 ms, startup 4.00 s", "soft 5.00 s, hard 10.0 s", "collective 60.0 s"):
+        assert part in " ".join(screen.text.split())

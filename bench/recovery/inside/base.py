@@ -67,7 +67,7 @@ class Post:
     device: str  # "cpu" or "cuda"
     active: int  # ranks that train; slot.world_size counts the reserve too
     monitoring: str = "heartbeats"
-    unhealthy_flag: Path | None = None  # health checks fail while this file exists
+    unhealthy_flag: Path | None = None  # health checks of the process fail whose pid stands in it
 
     @property
     def restarts(self) -> int:

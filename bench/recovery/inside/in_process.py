@@ -7,6 +7,8 @@ no special victim. And where gloo is the backend, the abort shuts down its socke
 from __future__ import annotations
 
 import logging
+import os
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,11 @@ class OutsideStore(dist.PrefixStore, StoreMixin):  # type: ignore[misc]
     @property
     def critical_ranks(self) -> tuple[int, ...]:
         return ()
+
+    def termination_barrier(self, ranks: Iterable[Any], **arguments: Any) -> None:
+        """A rank that was lost together with its monitor is named as the store gave it, in bytes: the library's barrier
+        would fail on that at the end of every survivor."""
+        super().termination_barrier(ranks=[int(rank) for rank in ranks], **arguments)
 
 
 class Start(inprocess.initialize.Initialize):  # type: ignore[misc]
@@ -90,13 +97,13 @@ class Finish(inprocess.finalize.Finalize):  # type: ignore[misc]
 
 
 class Healthy(inprocess.health_check.HealthCheck):  # type: ignore[misc]
-    """Fails while the flag exists that a fault of kind health_check_failure raises."""
+    """Fails in the process that a fault of kind health_check_failure has struck."""
 
     def __init__(self, flag: Path | None) -> None:
         self.flag = flag
 
     def __call__(self, state: Any) -> Any:
-        if self.flag is not None and self.flag.exists():
+        if self.flag is not None and self.flag.exists() and self.flag.read_text() == str(os.getpid()):
             raise RuntimeError(f"{self.flag.name}: this rank is marked unhealthy")
         return state
 
