@@ -27,7 +27,7 @@ from bench.launch.base import Launcher, Paths
 from bench.measure.accounted import Accounted
 from bench.measure.events import read_launches
 from bench.measure.summary import summarise
-from bench.predict import Prediction, expected_pilot, predict
+from bench.predict import Prediction, expected_pilot, predict, predict_design
 from bench.progress import Watcher
 from bench.report.terminal import Terminal
 from bench.results import ResultFolder
@@ -135,9 +135,19 @@ def dry_run(config: Run, launches: list[Launch], launcher: Launcher, terminal: T
     except BadInput as error:
         obstacle, commands = str(error), []
     terminal.plan(config, launches, predict(config, launches, config.device))
+    terminal.other_design(config, other_design(config))
     if (script := launcher.script(config, paths)) is not None:
         terminal.say(f"\n{script}")
     terminal.dry_run(launches, predict(config, launches, config.device), commands, obstacle)
+
+
+def other_design(config: Run) -> tuple[str, Prediction] | None:
+    """What quick would take where full is asked for, and the other way round."""
+    name = {"quick": "full", "full": "quick"}.get(config.design.name)
+    try:
+        return (name, predict_design(config, name)) if name else None
+    except BadInput:
+        return None  # the scenario's keys do not fit it
 
 
 # --- one session of a run

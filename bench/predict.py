@@ -6,8 +6,9 @@ Once the pilot has run, its figures replace these (bench.node.pilot). Nothing he
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from bench import design
 from bench.config import Run
 from bench.design import Launch, settle_auto
 from bench.node.pilot import FAULT_S, MIN_INTERVAL_STEPS, Pilot
@@ -58,6 +59,12 @@ def predict(config: Run, launches: Sequence[Launch], device: str) -> Prediction:
     if config.checkpoint.interval == "auto" and config.design.name == "full":
         texts.append(f"checkpoint.interval=auto taken as {interval} steps")
     return Prediction(size, save_s, seconds, hours, money, texts)
+
+
+def predict_design(config: Run, name: str) -> Prediction:
+    """Of the same run in another design. Raises BadInput where its keys do not fit that design."""
+    asked = config if name == config.design.name else replace(config, design=replace(config.design, name=name))
+    return predict(asked, design.plan(asked), asked.device)
 
 
 def expected_pilot(config: Run, device: str) -> Pilot | None:

@@ -24,7 +24,7 @@ shift 4
 cd "$(dirname "$0")/.."
 python=${PYTHON:-$([[ -x .venv/bin/python ]] && echo .venv/bin/python || echo python3)}
 
-for scenario in "ckpt_${nodes}node" "recovery_${nodes}node"; do
+for scenario in canary "ckpt_${nodes}node" "recovery_${nodes}node"; do
     "$python" -m bench run "scenario=$scenario" cluster=kubernetes "cluster.image=$image" "cluster.pvc=$claim" \
         "cluster.checkpoint_pvc=$checkpoints" cluster.efa=32 "$@"
 done

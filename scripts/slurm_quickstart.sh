@@ -6,7 +6,7 @@
 #   bash scripts/slurm_quickstart.sh 8 cluster.partition=gpu storage.dir=/shared/checkpoints price_per_gpu_hour=2.5
 #
 # Three jobs, one after the other, each as soon as the queue lets it (times without the queue, predicted, not measured):
-#   canary      2 nodes, a small state, few saves: does it all work here?             about 5 minutes
+#   canary      2 nodes, a small state, saves, an exception: does it all work here?   under 4 minutes
 #   checkpoints Llama 3 8B, synchronous and asynchronous saves                        20 (8 nodes) to 50 minutes (2)
 #   recovery    the same model, struck by four faults under each of three layers      50 minutes; both end at 55
 # `dry_run=true` as a last word prints for each of them the plan, GPU-hours, money and the job script, and starts nothing.
@@ -40,7 +40,7 @@ step() { # step NAME WORD...: run it, and go no further where it could not be ca
 
 canary() { # the only one that stops the rest by any failure: nodes are dear
     printf '\n=== canary\n'
-    "${bench[@]}" scenario=ckpt_smoke device=cuda num_nodes=2 ranks_per_node=8 cluster.time=15 "$@"
+    "${bench[@]}" scenario=canary cluster.time=15 "$@"
 }
 
 canary "$@"

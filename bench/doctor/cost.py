@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
-from bench import design
 from bench.config import Run
 from bench.doctor.base import Case, Check
 from bench.errors import BadInput
 from bench.measure.mfu import flops_per_token
-from bench.predict import ASSUMED_MFU, CPU_RANK_FLOPS, H100_BF16_FLOPS, STARTUP_S, Prediction, predict
+from bench.predict import ASSUMED_MFU, CPU_RANK_FLOPS, H100_BF16_FLOPS, STARTUP_S, Prediction, predict, predict_design
 from bench.recovery import timeouts
 
 DESIGNS = ("quick", "full")
@@ -27,8 +25,7 @@ def cost(config: Run, name: str) -> Check:
     """By assumptions that a dry run prints; a pilot launch replaces them."""
     title = f"cost, {name}"
     try:
-        asked = config if name == config.design.name else replace(config, design=replace(config.design, name=name))
-        expected = predict(asked, design.plan(asked), asked.device)
+        expected = predict_design(config, name)
     except BadInput as error:
         return Check(title, "skip", f"not with these keys: {error}")
     if expected.seconds is None:

@@ -201,5 +201,6 @@ def left_out(recoveries: Sequence[Recovery]) -> list[str]:
 def legend(summary: Summary) -> str:
     episodes = sum(record.episode is not None for record in summary.recoveries)
     launches = len({record.launch for record in summary.recoveries})
-    text = f"{episodes} episodes in {launches} launches; medians [range or 95 % interval]; time from the fault to the "
+    counted = f"{episodes} episode{'s' * (episodes != 1)} in {launches} launch{'es' * (launches != 1)}"
+    text = f"{counted}; medians [range or 95 % interval]; time from the fault to the "
     return f"{text}first step of all ranks, the suite's own state checks taken out; definitions: METHOD.md"

@@ -147,6 +147,11 @@ class Terminal:
         budget = f"; the budget ends it after {config.budget.minutes:g} minutes" if config.budget.minutes else ""
         return f"{digits(expected.gpu_hours)} {unit}{money}{budget}"
 
+    def other_design(self, config: Run, other: tuple[str, Prediction] | None) -> None:
+        if other is not None:
+            name, expected = other
+            self.say(f"  design={name} instead: {duration(expected.seconds)}, {self._hours(config, expected)}")
+
     def dry_run(
         self, launches: Sequence[Launch], expected: Prediction, commands: Sequence[list[str]], obstacle: str | None
     ) -> None:
