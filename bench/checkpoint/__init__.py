@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib import import_module, metadata
+from importlib import metadata
 from typing import TYPE_CHECKING, cast
 
-from bench.errors import BadInput, near
+from bench.errors import near
+from bench.registry import variant
 
 if TYPE_CHECKING:
     from bench.checkpoint.base import Context, Strategy
@@ -47,11 +48,7 @@ def with_synced_pair(arms: Sequence[str]) -> list[str]:
 
 def create(arm: str, context: Context) -> Strategy:
     """The strategy behind an arm, imported now. Raises BadInput for an unknown name."""
-    name = strategy_of(arm)
-    if name not in STRATEGIES:
-        raise BadInput(f"checkpoint.arms: unknown strategy {name!r}; {near(name, STRATEGIES)}")
-    module, _, attribute = STRATEGIES[name].partition(":")
-    made = getattr(import_module(module), attribute)(context)
+    made = variant(STRATEGIES, strategy_of(arm), "checkpoint.arms", "strategy")(context)
     return cast("Strategy", made)
 
 

@@ -10,10 +10,8 @@ runner    in a node runner: strikes what a rank cannot, and undoes everything af
 
 from __future__ import annotations
 
-from importlib import import_module
-
-from bench.errors import BadInput, near
 from bench.faults.base import Fault
+from bench.registry import variant
 
 FAULTS: dict[str, str] = {
     "exception": "bench.faults.exception:RaisedException",
@@ -39,8 +37,5 @@ FAULTS: dict[str, str] = {
 
 def create(name: str, field: str = "faults.kind") -> Fault:
     """The fault called `name`. Raises BadInput, which speaks of `field`, for an unknown one."""
-    if name not in FAULTS:
-        raise BadInput(f"{field}: unknown fault {name!r}; {near(name, FAULTS)}")
-    module, attribute = FAULTS[name].split(":")
-    fault: Fault = getattr(import_module(module), attribute)()
+    fault: Fault = variant(FAULTS, name, field, "fault")()
     return fault

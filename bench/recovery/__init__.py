@@ -5,10 +5,8 @@ One layer a file, found through this dict; adding one takes a new file, a line h
 
 from __future__ import annotations
 
-from importlib import import_module
-
-from bench.errors import BadInput, near
 from bench.recovery.base import Layer
+from bench.registry import variant
 
 LAYERS: dict[str, str] = {
     "none": "bench.recovery.plain:Plain",
@@ -23,8 +21,5 @@ LAYERS: dict[str, str] = {
 
 def create(name: str) -> Layer:
     """The layer called `name`. Raises BadInput for an unknown one."""
-    if name not in LAYERS:
-        raise BadInput(f"recovery.layer: unknown layer {name!r}; {near(name, LAYERS)}")
-    module, attribute = LAYERS[name].split(":")
-    layer: Layer = getattr(import_module(module), attribute)()
+    layer: Layer = variant(LAYERS, name, "recovery.layer", "layer")()
     return layer
