@@ -187,20 +187,27 @@ class _Account:
         return following
 
     def _move_interference(self, steps: _SlotSteps, in_flight: Sequence[Flight], control_step_s: float | None) -> None:
-        """Move the extra time of steps during a write from useful to interference, where a control step is known."""
-        duration = steps.t1 - steps.t0
+        """Move the extra time of steps during a write from useful to interference, where a control step is known.
+
+        Steps stand in the order of time, so those that a write may touch are found by bisection.
+        """
+        duration, controls = steps.t1 - steps.t0, self._controls(steps)
         left = steps.counts.copy()  # no step is moved twice, even if two writes were in flight
         for flight in in_flight:
-            control_s = self._control_s(steps, flight.cycle) if control_step_s is None else control_step_s
-            during = left & (steps.arm == flight.arm) & (steps.t0 < flight.end) & (steps.t1 > flight.begin)
+            control_s = controls.get(flight.cycle) if control_step_s is None else control_step_s
+            first, last = np.searchsorted(steps.t1, flight.begin, "right"), np.searchsorted(steps.t0, flight.end)
+            near = slice(int(first), int(last))
+            during = left[near] & (steps.arm[near] == flight.arm)
             if control_s is None or not during.any():
                 continue
-            left &= ~during
-            extra_s = float((duration[during] - control_s).sum())
+            left[near] &= ~during
+            extra_s = float((duration[near][during] - control_s).sum())
             self._add(flight.arm, "useful", -extra_s)
             self._add(flight.arm, "interference", extra_s)
 
-    def _control_s(self, steps: _SlotSteps, cycle: int) -> float | None:
-        """The slot's mean control step of a cycle, s: the span alone, as `useful` counts spans alone."""
-        chosen = steps.control & (steps.cycle == cycle)
-        return float((steps.t1 - steps.t0)[chosen].mean()) if chosen.any() else None
+    def _controls(self, steps: _SlotSteps) -> dict[int, float]:
+        """The slot's mean control step of each cycle, s: the span alone, as `useful` counts spans alone."""
+        cycle, duration = steps.cycle[steps.control], (steps.t1 - steps.t0)[steps.control]
+        names, index = np.unique(cycle, return_inverse=True)
+        means = np.bincount(index, duration, len(names)) / np.maximum(np.bincount(index, minlength=len(names)), 1)
+        return dict(zip(names.tolist(), means.tolist(), strict=True))
