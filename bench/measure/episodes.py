@@ -88,7 +88,7 @@ class Course:
 
     def _regrows(self, attempt: Attempt) -> bool:
         """Takes back in what a recovery had gone on without: the end of that fault's story, and no alarm."""
-        before = [generation for generation in self.generations if generation.begin < attempt.begin]
+        before = [g for g in self.generations if g.begin < attempt.begin and not any(a is attempt for a in g.attempts)]
         return bool(before) and attempt.world_size > before[-1].world_size
 
 

@@ -104,11 +104,19 @@ def _detected(launch: LaunchRecord, episode: Episode, until: float) -> tuple[flo
     collect: dict[str, Callable[[], list[tuple[int, float]]]] = {
         "abort": lambda: [(w.node, float(event["t"])) for w in launch.workers for event in w.named("abort")],
         "launcher_log": lambda: [(r.node, float(event["t"])) for r in launch.runners for event in r.named("detected")],
-        "exit": lambda: [(r.node, float(event["t"])) for r in launch.runners for event in r.named("exited")],
+        "exit": lambda: (
+            [(r.node, float(event["t"])) for r in launch.runners for event in r.named("exited")] + _lost(launch)
+        ),
     }
     found = [(t, source, node) for source in sources for node, t in collect[source]() if episode.begin < t <= until]
     t, source, _ = min(_seen(launch, found) or found, default=(None, None, None))
     return t, source
+
+
+def _lost(launch: LaunchRecord) -> list[tuple[int, float]]:
+    """Nodes whose loss the runner noticed in the orchestrator's place, which is no part of the node: -1."""
+    noticed = [event for runner in launch.runners for event in runner.named("detected") if event["source"] == "runner"]
+    return [(-1, float(event["t"])) for event in noticed]
 
 
 def _seen(launch: LaunchRecord, found: list[tuple[float, str, int]]) -> list[tuple[float, str, int]]:

@@ -16,7 +16,7 @@ from tests.measure.streams import File, Scenario, run_json, simulate
 ROOT = Path(__file__).resolve().parents[2]
 NODES, RANKS_PER_NODE, EVENTS = 8, 8, 20_000
 REPORT_BOUND_S, ACCOUNT_BOUND_S, MEMORY_BOUND_MB = 60.0, 10.0, 2000.0
-LINEAR = 2.0  # over the quarter, per event; quadratic growth would be 4
+LINEAR = 1.5  # over the quarter, per event; quadratic growth would be 4
 MODEL = {"target": None, "dim": 64, "layers": 2, "heads": 4, "kv_heads": 2, "ffn_dim": 128, "vocab_size": 256}
 TRAIN = {"compute": "real", "step_s": None, "batch_size": 2, "seq_len": 64, "compute_dtype": "auto"}
 SCENARIO = Scenario(nodes=NODES, ranks_per_node=RANKS_PER_NODE, control_steps=40, probe_bytes_per_s=1e9)
