@@ -13,6 +13,7 @@ from pathlib import Path
 from bench.record import Recorder
 
 LONGEST_TEXT = 200  # characters of a line that are kept
+_FOLDERS = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+")  # of an absolute path; its last name stays
 
 
 class AgentLog:
@@ -34,6 +35,6 @@ class AgentLog:
         self._offset += len(text)
         *lines, self._rest = (self._rest + text).split(b"\n")
         for line in lines:
-            words = line.decode(errors="replace").strip()
+            words = _FOLDERS.sub("", line.decode(errors="replace").strip())  # results travel; where this ran need not
             if self._pattern.search(words):
                 self.recorder.instant("detected", source="launcher_log", text=words[:LONGEST_TEXT])

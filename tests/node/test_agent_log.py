@@ -52,3 +52,11 @@ def test_a_layer_without_an_agent_has_no_log_to_follow(tmp_path, recorder):
     path.write_text("timeout elapsed\n")
     log.look()
     assert detected(recorder) == []
+
+
+def test_folders_of_the_machine_are_left_out_of_what_is_kept(tmp_path, recorder):
+    path = tmp_path / "agent.log"
+    log = AgentLog(path, ANCHORS, recorder)
+    path.write_text("rank 1 failed (exitcode: -9) of binary: /some/where/.venv/bin/python\n")
+    log.look()
+    assert detected(recorder) == ["rank 1 failed (exitcode: -9) of binary: python"]
