@@ -70,3 +70,13 @@ def test_a_fault_that_the_layer_cannot_undo_is_a_result_and_the_run_goes_on(tmp_
         "sigkill/none": ("not_recovered", None),
         "sigkill/requeue": ("recovered", "requeue"),
     }
+
+
+@pytest.mark.slow
+def test_a_second_fault_before_the_ranks_have_joined_again_is_recovered_in_place_too(tmp_path):
+    words = ["recovery.layers=[in_process]", "recovery.only=[]", "checkpoint.arms=[nvrx_async]"]
+    words += ["faults.given=[{kind: exception, rank: 1, options: {again: 1}}]"]
+    _, summary = run(tmp_path, "recovery_smoke", *words)
+    (recovery,) = summary["recoveries"]
+    assert (recovery["outcome"], recovery["layer_used"], recovery["attempts"]) == ("recovered", "in_process", 2)
+    assert recovery["resume_exact"] is True

@@ -254,7 +254,7 @@ class LaunchRecord:
         """Every rank came to the end of the measured part; after faults, every rank that there still was."""
         ended = {worker.slot for worker in self.workers if worker.named("measured_end")}
         if self.kind in ("recovery", "twin"):
-            return bool(ended) and self.launch["end"] == "completed"
+            return bool(ended) and self.launch.get("end") == "completed"
         return self.world_size > 0 and len(ended) == self.world_size
 
     def segment(self, index: int) -> dict[str, Any] | None:

@@ -211,6 +211,9 @@ def join(settings: Settings, attempt: Attempt, device: torch.device) -> None:
         "timeout": timeout,
         "device_id": device_id,
     }
+    # Groups are numbered in each process, and the number is part of the keys under which ranks meet. A join that was
+    # broken off has been counted by the ranks that had begun it, and by them alone.
+    dist.distributed_c10d._world.group_count = 0
     if attempt.env_rendezvous:
         dist.init_process_group(backend, init_method="env://", **about)
         return
