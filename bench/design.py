@@ -158,14 +158,13 @@ def _recovery(config: Run, occasion: int, first: int, rng: random.Random) -> lis
     """
     (arm,) = config.checkpoint.arms
     interval = None if config.checkpoint.interval == "auto" else int(config.checkpoint.interval)
-    saves = max(saves_needed(faults, interval) for faults in schedule(config))
+    groups = [tuple(faults) for faults in schedule(config)]
+    saves = max(saves_needed(faults, interval) for faults in groups)
     segment = Segment(arm, 0, True, saves, interval or 0, 0, 0, config.design.settle_steps)
+    cells = [(layer, faults) for faults in groups for layer in config.recovery.layers]
+    cells = [cell for cell in cells if _wanted(config, *cell)]
     launches: list[Launch] = []
     for block in range(config.blocks):
-        cells: list[tuple[str, tuple[Planned, ...]]] = [
-            (layer, tuple(faults)) for faults in schedule(config) for layer in config.recovery.layers
-        ]
-        cells = [cell for cell in cells if _wanted(config, *cell)]
         for layer, faults in [("none", ()), *rng.sample(cells, len(cells))]:
             index, kind = first + len(launches), "recovery" if faults else "twin"
             launches.append(Launch(index, kind, occasion, block, config.seed, (arm,), (segment,), False, layer, faults))
