@@ -13,6 +13,7 @@ from typing import Any
 from bench.config import Run
 from bench.faults.base import Planned, planned_from_json
 from bench.faults.schedule import saves_needed, schedule, settle
+from bench.schema import ENDURING, STRUCK, TWIN
 
 PILOT_STEPS = 3  # before each of the pilot's saves
 
@@ -57,7 +58,7 @@ class Launch:
     @property
     def endures(self) -> bool:
         """It resumes from its newest checkpoint, however often it is started, and goes on to its last step."""
-        return self.kind in ("recovery", "twin")
+        return self.kind in ENDURING
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -166,7 +167,7 @@ def _recovery(config: Run, occasion: int, first: int, rng: random.Random) -> lis
     launches: list[Launch] = []
     for block in range(config.blocks):
         for layer, faults in [("none", ()), *rng.sample(cells, len(cells))]:
-            index, kind = first + len(launches), "recovery" if faults else "twin"
+            index, kind = first + len(launches), STRUCK if faults else TWIN
             launches.append(Launch(index, kind, occasion, block, config.seed, (arm,), (segment,), False, layer, faults))
     return launches
 

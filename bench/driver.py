@@ -30,8 +30,8 @@ from bench.measure.summary import summarise
 from bench.predict import Prediction, expected_pilot, predict, predict_design
 from bench.progress import Watcher
 from bench.report.terminal import Terminal
-from bench.results import ResultFolder
-from bench.schema import Summary
+from bench.results import ResultFolder, busy_s
+from bench.schema import UNFINISHED, Summary
 from bench.supervise import with_token
 from bench.train import data_check, shapes
 
@@ -68,7 +68,8 @@ def refuse_contradictions(config: Run) -> None:
 
 def resolved(config: Run, gpus: int) -> Run:
     """The configuration with "auto" device made definite, and its parts checked together."""
-    config = shapes.settled(config)
+    elsewhere = not launch.create(config.cluster.name).sees_storage
+    config = shapes.settled(config, elsewhere)
     if config.design.name == "quick" and not config.storage.fsync:
         arms = checkpoint.with_synced_pair(config.checkpoint.arms)
         config = dataclasses.replace(config, checkpoint=dataclasses.replace(config.checkpoint, arms=arms))
@@ -83,7 +84,8 @@ def resolved(config: Run, gpus: int) -> Run:
         pilot = expected_pilot(config, device)
         if pilot is not None:
             pilot.timeouts(config)
-    data_check.check(config.data, config.model.vocab_size, config.train.seq_len)
+    if not (elsewhere and config.data.name == "tokens"):  # the nodes look at every batch of their file themselves
+        data_check.check(config.data, config.model.vocab_size, config.train.seq_len)
     for arm in config.checkpoint.arms:
         refused = checkpoint.refusal(arm, config)
         if refused is not None:
@@ -92,6 +94,11 @@ def resolved(config: Run, gpus: int) -> Run:
 
 
 def check(config: Run, launcher: Launcher, gpus: int) -> None:
+    if config.recovery.relaunch == "engine" and not launcher.relaunches:
+        raise BadInput(
+            f"recovery.relaunch: cluster={launcher.name} has no engine that starts a job again; "
+            "use recovery.relaunch=coordinator"
+        )
     launcher.check(config, gpus)
     if not launcher.sees_storage:
         return
@@ -263,7 +270,7 @@ class Session:
     def _over(self) -> bool:
         """Whether runners that were left to themselves have come to the end of their list."""
         records = [self.folder.read_launch(each.index) for each in self.launches]
-        return all(record is not None and record["status"] not in ("running", "planned") for record in records)
+        return all(record is not None and record["status"] not in UNFINISHED for record in records)
 
     def _tell(self) -> None:
         for line in self.launcher.news():
@@ -344,14 +351,13 @@ class Session:
     def _mark_unfinished(self) -> None:
         for each in self.launches:
             record = self.folder.read_launch(each.index)
-            if record is not None and record["status"] == "running":
+            if record is not None and record["status"] in UNFINISHED:
                 status = "interrupted" if self._interrupted else "lost"
                 self.folder.write_launch(each.index, record | {"status": status, "ended": time.time()})
 
     def _budget_used(self) -> dict[str, Any]:
         records = [self.folder.read_launch(each.index) for each in self.launches]
-        done = [record for record in records if record is not None and "started" in record]
-        seconds = sum(record.get("ended", record["started"]) - record["started"] for record in done)
+        seconds = sum(busy_s(record) for record in records if record is not None)
         left = [
             each.index
             for each, record in zip(self.launches, records, strict=True)

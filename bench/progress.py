@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.results import ResultFolder
+from bench.schema import UNFINISHED
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Watcher:
             for number, (_, record) in enumerate(records, 1)
             if record and record["status"] == "running"
         ]
-        ended = [record for _, record in records if record and record["status"] not in ("running", "planned")]
+        ended = [record for _, record in records if record and record["status"] not in UNFINISHED]
         if not running:
             return None, ended
         number, record = running[-1]

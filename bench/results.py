@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,6 +17,20 @@ from typing import Any
 
 from bench.errors import BadInput
 from bench.schema import SCHEMA_VERSION, LedgerRow, Sample, Summary
+
+
+def busy_s(record: Mapping[str, Any]) -> float:
+    """Seconds in which a launch had its nodes: until it ended, or left them for a queue that it has not come out of.
+
+    Times in the engine's queue, between two starts of the job, are none of them. 0 for a launch under way.
+    """
+    if "started" not in record:
+        return 0.0
+    relaunches = record.get("relaunches", [])
+    waits = bool(relaunches) and "back" not in relaunches[-1]
+    end = relaunches[-1]["asked"] if waits else record.get("ended")
+    queued_s = sum(each["back"] - each["asked"] for each in relaunches if "back" in each)
+    return 0.0 if end is None else float(end - record["started"] - queued_s)
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -70,6 +70,14 @@ CATEGORIES = (
     "unattributed",
 )
 
+# Kinds of launches that go on after faults, from their newest checkpoint: with some, and the same without any.
+STRUCK, TWIN = "recovery", "twin"
+ENDURING = (STRUCK, TWIN)
+
+# Status of a launch that waits for the engine to start the job again, and all of one that has not come to an end.
+RELAUNCHING = "relaunching"
+UNFINISHED = ("planned", "running", RELAUNCHING)
+
 # Sub-phases of a save, in the order in which they happen; no strategy invents others.
 PHASES = ("wait_previous", "stage", "plan", "write", "enqueue", "commit")
 
@@ -224,13 +232,14 @@ class Recovery:
     local_rank: int
     rank: int | None  # of the slot at that moment
     outcome: RecoveryOutcome
-    reason: str = ""  # of unavailable and not_fired
+    reason: str = ""  # of unavailable and not_fired, and of a job that fell apart
     layer_used: RecoveryLayer | None = None  # by evidence
     fault_step: int | None = None
     resumed_step: int | None = None
     lost_steps: int | None = None  # fault_step - resumed_step
     detect_s: float | None = None  # the parts, in order; catch_up_s comes after the recovery itself
     stop_s: float | None = None
+    queue_s: float | None = None  # until the engine had started the job again; null where none was asked to
     restart_s: float | None = None
     load_s: float | None = None
     first_step_s: float | None = None
@@ -262,7 +271,7 @@ class FaultFigures:
     exact: dict[str, int]  # "yes" | "no" | "unknown" -> recovered episodes
     time_to_recover_s: Figure | None
     time_to_catch_up_s: Figure | None
-    parts: dict[str, Figure | None]  # detect_s, stop_s, restart_s, load_s, first_step_s, catch_up_s
+    parts: dict[str, Figure | None]  # detect_s, stop_s, queue_s, restart_s, load_s, first_step_s, catch_up_s
     lost_steps: Figure | None
     gpu_seconds_lost: Figure | None
 

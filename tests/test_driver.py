@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from bench import driver, environment
-from bench.config import Budget, Checkpoint, Cluster, Job, Model, Run, Storage
+from bench.config import Budget, Checkpoint, Cluster, Data, Job, Model, Recovery, Run, Storage
 from bench.driver import unlike
 from bench.errors import BadInput
 from bench.launch.base import Launcher, Paths
@@ -153,6 +153,21 @@ def test_the_space_asked_for_is_that_of_the_arms_that_write(tmp_path, monkeypatc
     config = Run(device="cpu", work_dir=str(tmp_path), checkpoint=Checkpoint(arms=["none", "sync_local", "nvrx_async"]))
     driver.check(config, driver.launch.create("local"), 0)
     assert asked == [(tmp_path / "checkpoints", config.predicted_checkpoint_bytes, 2, 2)]
+
+
+def test_a_token_file_is_looked_for_where_the_nodes_are(tmp_path):
+    config = Run(device="cpu", data=Data(name="tokens", path="/claim/tokens.bin"))
+    kubernetes = dataclasses.replace(config, cluster=Cluster(name="kubernetes"))
+    assert driver.resolved(kubernetes, 0).data == config.data
+    with pytest.raises(BadInput, match=r"data\.path: /claim/tokens.bin is not a file"):
+        driver.resolved(config, 0)
+
+
+@pytest.mark.parametrize("cluster", ["local", "emulated"])
+def test_what_starts_no_job_again_cannot_be_asked_to(cluster, tmp_path):
+    config = Run(device="cpu", work_dir=str(tmp_path), recovery=Recovery(relaunch="engine"))
+    with pytest.raises(BadInput, match=rf"recovery\.relaunch: cluster={cluster} has no engine .*relaunch=coordinator"):
+        driver.check(config, driver.launch.create(cluster), 0)
 
 
 def test_an_append_of_other_work_is_refused_before_anything_is_written(tmp_path):

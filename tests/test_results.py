@@ -11,7 +11,7 @@ import pytest
 
 from bench import results
 from bench.errors import BadInput
-from bench.results import ResultFolder, write_json
+from bench.results import ResultFolder, busy_s, write_json
 from bench.schema import SCHEMA_VERSION, LedgerRow, Sample, Summary
 
 NOON = datetime(2030, 1, 2, 12, 0, 0, tzinfo=timezone.utc)
@@ -153,3 +153,13 @@ def test_derived_tables_hold_a_row_a_save_and_a_row_a_slot_and_category(folder):
 def test_a_result_without_saves_can_be_written(folder):
     folder.write_derived(summary(), [], [])
     assert len(pd.read_parquet(folder.path / "samples.parquet")) == 0
+
+
+def test_a_launch_had_its_nodes_from_its_start_to_its_end_but_for_the_engines_queue():
+    asked, back = {"asked": 30.0, "start": 1}, {"back": 100.0}
+    assert busy_s({}) == 0.0
+    assert busy_s({"started": 10.0}) == 0.0
+    assert busy_s({"started": 10.0, "ended": 25.0}) == 15.0
+    assert busy_s({"started": 10.0, "relaunches": [asked]}) == 20.0
+    assert busy_s({"started": 10.0, "relaunches": [asked | back], "ended": 105.0}) == 25.0
+    assert busy_s({"started": 10.0, "relaunches": [asked], "ended": 105.0}) == 20.0, "lost in the queue"

@@ -16,6 +16,7 @@ from bench.config import Run
 from bench.errors import BadInput
 from bench.supervise import Supervisor
 
+RELAUNCH = 75  # exit code of runners that want the engine to start the whole job again (EX_TEMPFAIL)
 STOP_PATIENCE_S = 40.0  # a runner needs it to end its launch and ship what was measured
 
 WAYS_ON = (
@@ -39,6 +40,7 @@ class Launcher(ABC):
     name: ClassVar[str]
     outlives_driver: ClassVar[bool] = False  # its runners go on without the driver; a later resume= takes them up again
     sees_storage: ClassVar[bool] = True  # this machine sees the checkpoint directory that the runners write to
+    relaunches: ClassVar[bool] = False  # its engine starts all runners again when they end with RELAUNCH
 
     @abstractmethod
     def check(self, config: Run, gpus: int) -> None:
@@ -74,10 +76,6 @@ class Launcher(ABC):
     def plan_text(self, config: Run, paths: Paths) -> str | None:
         """What dry_run=true prints in place of the plan, alone on standard output, for another program to read."""
         return None
-
-    def relaunch(self) -> None:
-        """Have the engine end all runners and start them again on the same result. Raises BadInput: it cannot."""
-        raise BadInput(f"recovery.relaunch: cluster={self.name} starts no job again; use recovery.relaunch=coordinator")
 
 
 def free_port() -> int:

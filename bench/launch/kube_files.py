@@ -16,8 +16,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from bench.results import ResultFolder
+from bench.schema import UNFINISHED
 
-UNFINISHED = ("running", "planned")
 FIRST_WORKER = "worker-n0-r0-*.jsonl"  # what progress is read from
 RUN = "run.json"
 

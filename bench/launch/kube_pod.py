@@ -94,13 +94,15 @@ def place_run(given: argparse.Namespace) -> None:
     content["environment"] = described | kept
     last = content["occasions"][-1]
     last["submitted"] = last["started"]
-    last["started"] = _earlier_start(earlier, last["submitted"]) or time.time()
+    last |= _earlier_start(earlier, last["submitted"]) or {"started": time.time(), "starts": 1}
     folder.write_run({name: value for name, value in content.items() if name != "schema_version"})
 
 
-def _earlier_start(earlier: dict[str, Any] | None, submitted: float) -> float | None:
+def _earlier_start(earlier: dict[str, Any] | None, submitted: float) -> dict[str, Any] | None:
     last = earlier["occasions"][-1] if earlier else {}
-    return last["started"] if last.get("submitted") == submitted else None
+    if last.get("submitted") != submitted:
+        return None
+    return {"started": last["started"], "starts": last.get("starts", 1) + 1}
 
 
 # --- the meeting

@@ -150,13 +150,6 @@ class ClusterRun:
             self.phase = "away"
             self.news.append(f"the API server has been of no use for {UNREACHABLE_S:.0f} s ({error})")
 
-    def relaunch(self) -> None:
-        """Take the pod of node 0 away: its Job fails, and the JobSet starts all pods again."""
-        self._look_at_pods()
-        for pod in self.pods:
-            if kube_watch.index(pod) == 0:
-                self.api.delete("Pod", kube_watch.name_of(pod), grace_s=0)
-
     # --- out
     def close(self) -> None:
         """End the job if it still runs, bring the result here, leave nothing but the result on the claim behind."""

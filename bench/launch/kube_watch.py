@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from bench.launch.base import RELAUNCH
+
 Object = dict[str, Any]
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 TROUBLED = ("ContainerCreating", "PodInitializing")  # waiting for these is usual, unless an event says otherwise
 SIGNALS = {137: "killed (SIGKILL)", 143: "ended (SIGTERM)", 139: "crashed (SIGSEGV)", 134: "crashed (SIGABRT)"}
+ENDS = SIGNALS | {RELAUNCH: "asks for another start of the job"}
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,7 @@ def _stopped(pod: Object) -> str | None:
         code = int(end.get("exitCode", -1))
         said = f": {end['message'].strip()}" if end.get("message") else ""
         name = "" if end.get("reason") in (None, "Error") else f"{end['reason']}, "
-        return f"the runner {SIGNALS.get(code, 'failed')} ({name}exit code {code}){' '.join(said.split())[:200]}"
+        return f"the runner {ENDS.get(code, 'failed')} ({name}exit code {code}){' '.join(said.split())[:200]}"
     return None
 
 

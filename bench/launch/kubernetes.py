@@ -22,6 +22,7 @@ class Kubernetes(Launcher):
     name = "kubernetes"
     outlives_driver = True
     sees_storage = False
+    relaunches = True
 
     def __init__(self) -> None:
         self._news: list[str] = []
@@ -70,13 +71,6 @@ class Kubernetes(Launcher):
     def stop(self) -> None:
         if self._run is not None:
             self._run.close()
-
-    def relaunch(self) -> None:
-        if self._run is None or self._run.config.recovery.relaunch != "engine":
-            super().relaunch()
-        else:
-            with _answering():
-                self._run.relaunch()
 
     def news(self) -> list[str]:
         lines = list(self._news)

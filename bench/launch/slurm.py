@@ -20,6 +20,7 @@ class Slurm(Launcher):
 
     name = "slurm"
     outlives_driver = True
+    relaunches = True
 
     def __init__(self) -> None:
         allocation = os.environ.get("SLURM_JOB_ID")
@@ -66,9 +67,6 @@ class Slurm(Launcher):
 
     def news(self) -> list[str]:
         return self._way.news()
-
-    def relaunch(self) -> None:
-        self._way.relaunch()
 
 
 def _paths_to_check(config: Run) -> Paths:

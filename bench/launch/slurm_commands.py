@@ -192,11 +192,6 @@ def cancel(target: str) -> None:
     call("scancel", target)
 
 
-def requeue(job: str) -> None:
-    """End the job's processes and start its script again from the beginning. Raises Unanswered and Refused."""
-    call("scontrol", "requeue", job)
-
-
 # --- the allocation that this process is in
 def tasks_per_node(text: str) -> list[int]:
     """SLURM_TASKS_PER_NODE, "2(x3),1", as one number a node."""

@@ -129,17 +129,6 @@ class Job:
         except (Refused, Unanswered) as error:
             self._said.append(f"job {self._watch.job} could not be told to end ({error}); scancel {self._watch.job}")
 
-    def relaunch(self) -> None:
-        if self._watch is None:
-            raise BadInput("recovery.relaunch: no job was submitted; use recovery.relaunch=coordinator")
-        try:
-            slurm_commands.requeue(self._watch.job)
-        except (Refused, Unanswered) as error:
-            raise BadInput(
-                f"recovery.relaunch: Slurm does not requeue job {self._watch.job} ({error}); "
-                "use recovery.relaunch=coordinator"
-            ) from None
-
 
 def _jobs(folder: Path) -> list[dict[str, Any]]:
     path = folder / JOBS

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.config import Run
 from bench.errors import BadInput
-from bench.launch.base import Paths
+from bench.launch.base import RELAUNCH, Paths
 
 WARNING_S = 120  # before the time limit: runners end their launch and bring home what they measured
 SHORTEST_S = 4 * WARNING_S  # a shorter job is warned when a quarter of its time is left
@@ -39,7 +39,16 @@ rm -f {step}
 runners=$!
 # A signal that is trapped ends a wait, so that it is begun again until srun is gone.
 until wait "$runners"; code=$?; ! kill -0 "$runners" 2>/dev/null; do :; done
-exit "$code"
+{relaunch}exit "$code"
+"""
+
+# Slurm ends this script once it has taken the order: whatever comes first, the job is queued again.
+REQUEUE = """\
+if [ "$code" = {code} ]; then  # the runners ask for the whole job to be started again
+    trap - USR1 TERM
+    timeout 60 scontrol requeue "$SLURM_JOB_ID" && exec sleep 60
+    echo "recovery.relaunch: Slurm does not requeue job $SLURM_JOB_ID; use recovery.relaunch=coordinator"
+fi
 """
 
 
@@ -52,10 +61,9 @@ def render(config: Run, paths: Paths, minutes: int | None, within: bool = False)
     """The script. `minutes`: the job's time limit (None: the partition's). `within`: a step of an allocation."""
     lines = ["#!/bin/bash", *(f"#SBATCH {word}" for word in directives(config, paths, minutes)), ""]
     lines += [*environment(config), *_setup(config), ""]
-    lines += [
-        *_prepare(config),
-        BODY.format(step=_quote(folder(paths.result) / STEP), srun=_srun(config, paths, within)),
-    ]
+    relaunch = REQUEUE.format(code=RELAUNCH) if config.recovery.relaunch == "engine" and not within else ""
+    step, srun = _quote(folder(paths.result) / STEP), _srun(config, paths, within)
+    lines += [*_prepare(config), BODY.format(step=step, srun=srun, relaunch=relaunch)]
     return "\n".join(lines)
 
 

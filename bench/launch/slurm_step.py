@@ -44,6 +44,11 @@ class Step:
                 f"cluster: allocation {self.allocation} has SLURM_TASKS_PER_NODE={given or 'unset'}, and it must be "
                 f"1 on every node (one runner each; ft_launcher refuses others); salloc --ntasks-per-node=1, {away}"
             )
+        if config.recovery.relaunch == "engine":
+            raise BadInput(
+                f"recovery.relaunch: Slurm requeues jobs, and this run is a step of allocation {self.allocation}; "
+                f"use recovery.relaunch=coordinator, {away}"
+            )
         if not config.cluster.wait:
             raise BadInput(f"cluster.wait: false needs a job of its own; wait for the run, {away}")
 
@@ -96,12 +101,6 @@ class Step:
         end = time.monotonic() + patience_s
         while self.running() and time.monotonic() < end:
             time.sleep(0.05)
-
-    def relaunch(self) -> None:
-        raise BadInput(
-            f"recovery.relaunch: Slurm requeues jobs, and this run is a step of allocation {self.allocation}; "
-            "use recovery.relaunch=coordinator, or submit the run (env -u SLURM_JOB_ID)"
-        )
 
 
 def _text(path: Path | None) -> str:

@@ -23,12 +23,13 @@ from typing import Any
 
 from bench import environment
 from bench.launch import slurm_commands, slurm_script
-from bench.results import ResultFolder, write_json
+from bench.launch.base import RELAUNCH
+from bench.results import ResultFolder, busy_s, write_json
 
 MEETING_PATIENCE_S = 300.0  # Python on a cold shared file system, and a listing that NFS may have cached for a minute
 LOOK_S = 0.2
 CONNECT_PATIENCE_S = 15.0
-IN_ORDER = (0, 130)  # exit codes of a runner that came to the end, or was asked to end
+IN_ORDER = (0, RELAUNCH, 130)  # exit codes of a runner that came to an end, wants another start, was asked to end
 PORTS = range(20000, 32000)  # below the ports that the kernel gives to outgoing connections
 KERNEL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -150,6 +151,7 @@ def begin(folder: ResultFolder, task: Task, checkpoint_dir: Path, variables: Map
         "partition": variables.get("SLURM_JOB_PARTITION"),
     }
     last = run["occasions"][-1]
+    last["starts"] = task.restarts + 1
     last["started"] = time.time() - (used_s(folder, last) if task.restarts else 0.0)
     if (end := variables.get("SLURM_JOB_END_TIME", "")).isdigit():
         last["ends_by"] = int(end) - slurm_script.WARNING_S
@@ -159,8 +161,7 @@ def begin(folder: ResultFolder, task: Task, checkpoint_dir: Path, variables: Map
 def used_s(folder: ResultFolder, occasion: Mapping[str, Any]) -> float:
     """Seconds that this occasion's launches took before the job was started again."""
     records = [folder.read_launch(each["index"]) or {} for each in occasion["launches"]]
-    done = [record for record in records if "ended" in record and "started" in record]
-    return float(sum(record["ended"] - record["started"] for record in done))
+    return float(sum(busy_s(record) for record in records))
 
 
 # --- how the nodes find each other

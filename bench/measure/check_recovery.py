@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from bench.measure.events import LaunchRecord
 from bench.measure.evidence import Evidence, Level, answer, listed
 from bench.measure.layers import LEAST_BLOCKS
-from bench.measure.recoveries import STRUCK, TWIN
-from bench.schema import Check, Recovery
+from bench.schema import STRUCK, TWIN, Check, Recovery
 
 LEAST_EPISODES = 3  # of one fault under one layer, for a range that says something
 TIMEOUT_SHARE = 0.01  # libraries round

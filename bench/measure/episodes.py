@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 
@@ -28,9 +28,12 @@ class Episode:
     fault_step: int  # steps that the job had finished when it was struck
     finished: bool  # the job came to its last step after the fault, with all ranks that it had then
     went_on: bool  # the generation that was struck finished a further step, or the job's last one
+    split: bool = False  # groups went on by themselves, each as a job of its own, so that none of them is `after`
 
     @property
     def outcome(self) -> RecoveryOutcome:
+        if self.split:
+            return "not_recovered"
         if self.after is not None:
             return "recovered"
         if self.started:
@@ -139,7 +142,14 @@ def _episode(
     ended = bool(struck) and all(_measured_end(attempt) > begin for attempt in struck)
     went_on = ended or (before is not None and _further_step(before, told, begin, end))
     finished = _finished(started or struck, begin) if after is None else _finished(after.attempts, begin)
-    return Episode(number, tuple(group), begin, end, before, after, started, told, finished, went_on)
+    split = after is not None and _fell_apart([g for g in formed if begin < g.begin and g.first_step_end < end])
+    after = None if split else after
+    return Episode(number, tuple(group), begin, end, before, after, started, told, finished, went_on, split)
+
+
+def _fell_apart(formed: Sequence[Generation]) -> bool:
+    """Whether two of the generations that one fault gave rise to share no slot."""
+    return any(one.slots.isdisjoint(other.slots) for one, other in combinations(formed, 2))
 
 
 def _told(group: Sequence[Event], before: Generation | None) -> int:

@@ -6,7 +6,7 @@ The format is described in bench.schema. Steps, nearly all of a file, become arr
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.measure.clocks import NodeClock
+from bench.measure.clocks import Clocks, NodeClock
 from bench.measure.order import Event, interrupted, problems
-from bench.schema import EVENT_VERSION, Role
+from bench.schema import ENDURING, EVENT_VERSION, Role
 
 __all__ = ["Event", "LaunchRecord", "OpenSpan", "Steps", "Stream", "read_launch", "read_launches", "read_stream"]
 
@@ -253,7 +253,7 @@ class LaunchRecord:
     def complete(self) -> bool:
         """Every rank came to the end of the measured part; after faults, every rank that there still was."""
         ended = {worker.slot for worker in self.workers if worker.named("measured_end")}
-        if self.kind in ("recovery", "twin"):
+        if self.kind in ENDURING:
             return bool(ended) and self.launch.get("end") == "completed"
         return self.world_size > 0 and len(ended) == self.world_size
 
@@ -280,13 +280,13 @@ def read_launch(folder: Path) -> LaunchRecord:
             unreadable.append(path.name)
         else:
             streams[stream.meta["role"]].append(stream)
-    clocks = {runner.node: NodeClock.of(runner.named("clock")) for runner in streams["runner"]}
+    clocks = Clocks.of([runner.meta | {"clock": runner.named("clock")} for runner in streams["runner"]])
     by_start = {
-        role: sorted((_aligned(s, clocks.get(s.node)) for s in found), key=_by_slot) for role, found in streams.items()
+        role: sorted((_aligned(s, clocks.at(s.node, s.meta["wall"])) for s in found), key=_by_slot)
+        for role, found in streams.items()
     }
     faults, damaged = _read_faults(folder / "faults", clocks)
-    nodes = {stream.node for found in streams.values() for stream in found}
-    uncertainty_s = _uncertainty_s(nodes, clocks)
+    uncertainty_s = clocks.uncertainty_s({stream.node for found in streams.values() for stream in found})
     found = (by_start["worker"], by_start["writer"], by_start["runner"])
     return LaunchRecord(launch, *found, uncertainty_s, unreadable + damaged, faults)
 
@@ -295,7 +295,7 @@ def _by_slot(stream: Stream) -> tuple[int, int, float]:
     return stream.node, int(stream.meta["local_rank"]), stream.first_t
 
 
-def _read_faults(folder: Path, clocks: Mapping[int, NodeClock | None]) -> tuple[list[Event], list[str]]:
+def _read_faults(folder: Path, clocks: Clocks) -> tuple[list[Event], list[str]]:
     """The records of faults, each with `t` in node 0's time, in order; and the names of those that cannot be read."""
     found, damaged = [], []
     for path in sorted(folder.glob("*.json")):
@@ -303,7 +303,7 @@ def _read_faults(folder: Path, clocks: Mapping[int, NodeClock | None]) -> tuple[
         if fault is None:
             damaged.append(f"faults/{path.name}")
             continue
-        clock, t = clocks.get(int(fault["node"])), float(fault["mono"])
+        clock, t = clocks.at(int(fault["node"]), fault.get("wall")), float(fault["mono"])
         found.append(fault | {"t": t if clock is None else clock.align_one(t)})
     return sorted(found, key=lambda fault: float(fault["t"])), damaged
 
@@ -315,17 +315,6 @@ def _parse_fault(path: Path) -> Event | None:
         return None
     whole = type(fault) is dict and {"id", "kind", "at", "node", "mono", "step"} <= fault.keys()
     return dict(fault) if whole and type(fault["mono"]) in _NUMBER else None
-
-
-def _uncertainty_s(nodes: set[int], clocks: dict[int, NodeClock | None]) -> float | None:
-    """The worst node's uncertainty; node 0 is the reference."""
-    worst = 0.0
-    for node in nodes - {0}:
-        clock = clocks.get(node)
-        if clock is None:
-            return None
-        worst = max(worst, clock.uncertainty_s)
-    return worst
 
 
 def read_launches(folder: Path) -> list[LaunchRecord]:

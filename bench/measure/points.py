@@ -1,5 +1,7 @@
 """The points of a recovery: injected, detected, stopped, restarted, loaded, first step, caught up (metrics.md 4).
 
+Where the engine started the job again there is one more: until it is out of the queue, the time is the queue's.
+
 All in seconds of node 0's clock; a point without evidence is None, and so are the parts that it bounds.
 """
 
@@ -24,7 +26,7 @@ DETECTORS: dict[str, tuple[str, ...]] = {
     "requeue": ("exit",),
     "none": ("exit",),
 }
-PARTS = ("detect", "stop", "restart", "load", "first_step", "catch_up")
+PARTS = ("detect", "stop", "queue", "restart", "load", "first_step", "catch_up")
 
 
 @dataclass(frozen=True)
@@ -40,17 +42,12 @@ class Points:
     first_step: float | None
     caught_up: float | None
     outlived: int | None  # processes of the old incarnation that were there when the new one was ready
+    queued: float | None = None  # the engine had started the job again on all nodes; None: no engine was asked
 
-    def in_order(self) -> tuple[float | None, ...]:
-        return (
-            self.injected,
-            self.detected,
-            self.stopped,
-            self.restarted,
-            self.loaded,
-            self.first_step,
-            self.caught_up,
-        )
+    def in_order(self) -> dict[str, float | None]:
+        """All but `queued`, which only some recoveries have."""
+        names = ("injected", "detected", "stopped", "restarted", "loaded", "first_step", "caught_up")
+        return {name: getattr(self, name) for name in names}
 
 
 def points(course: Course, episode: Episode) -> Points:
@@ -73,6 +70,7 @@ def points(course: Course, episode: Episode) -> Points:
         first_step=first_step,
         caught_up=_caught_up(course, episode),
         outlived=outlived if restarted is not None else None,
+        queued=_queued(launch, episode.begin, bound),
     )
 
 
@@ -95,6 +93,13 @@ def last_step(launch: LaunchRecord) -> int | None:
     """The number of the job's last step."""
     segment = launch.segment(0)
     return int(segment["saves"]) * int(segment["interval"]) if segment and segment["interval"] else None
+
+
+def _queued(launch: LaunchRecord, begin: float, until: float) -> float | None:
+    """When the runners of all nodes were back at work between two moments, in the job's next start."""
+    again = [runner for runner in launch.runners if int(runner.meta["incarnation"]) > 0]
+    back = [float(event["t"]) for runner in again for event in runner.named("launch_begin")]
+    return max((t for t in back if begin < t <= until), default=None)
 
 
 # --- detected ---------------------------------------------------------------------------------------------------------
@@ -221,5 +226,10 @@ def _longest(spans: Iterable[Event]) -> tuple[float, float]:
 
 def parts(found: Points, instrument: Instrument) -> dict[str, float | None]:
     """Seconds of each of PARTS."""
-    between = (instrument.between(begin, end) for begin, end in pairwise(found.in_order()))
-    return dict(zip(PARTS, between, strict=True))
+    moments = found.in_order()
+    between = [instrument.between(begin, end) for begin, end in pairwise(moments.values())]
+    named = dict(zip((part for part in PARTS if part != "queue"), between, strict=True)) | {"queue": None}
+    if found.queued is not None:
+        named["queue"] = instrument.between(found.stopped, found.queued)
+        named["restart"] = instrument.between(found.queued, found.restarted)
+    return {part: named[part] for part in PARTS}

@@ -13,17 +13,15 @@ from bench.measure.events import Event, LaunchRecord
 from bench.measure.points import Instrument, Points, last_step, parts, points
 from bench.measure.resumed import device_bytes_after_stop, layer_used, processes_kept, resume_consistent, resume_exact
 from bench.measure.slots import all_slots
-from bench.schema import Recovery, RecoveryOutcome
+from bench.schema import ENDURING, STRUCK, TWIN, UNFINISHED, Recovery, RecoveryOutcome
 
-STRUCK, TWIN = "recovery", "twin"  # kinds of launches
-
-
-_NOT_ENDED = ("planned", "running", "skipped")
+SPLIT = "the job fell apart: groups of ranks went on by themselves, each as the whole job"
+_NOT_ENDED = (*UNFINISHED, "skipped")
 
 
 def is_recovery(launch: LaunchRecord) -> bool:
     """Whether a launch belongs to a recovery run's measurements: struck by faults, or the twin without them."""
-    return launch.kind in (STRUCK, TWIN)
+    return launch.kind in ENDURING
 
 
 @dataclass(frozen=True)
@@ -69,6 +67,7 @@ def _recovery(pair: Pair, episode: Episode, found: Points, instrument: Instrumen
         faults=[str(fault["id"]) for fault in episode.faults],
         rank=first.get("rank"),
         outcome=episode.outcome,
+        reason=SPLIT if episode.split else "",
         layer_used=layer_used(course, episode),
         fault_step=episode.fault_step,
         resumed_step=resumed,
@@ -151,9 +150,9 @@ def _instrument_s(found: Points, instrument: Instrument) -> float | None:
 
 
 def _since_fault(found: Points) -> dict[str, float | None]:
-    names = ("detected", "stopped", "restarted", "loaded", "first_step", "caught_up")
-    times = found.in_order()[1:]
-    return {name: None if t is None else t - found.injected for name, t in zip(names, times, strict=True)}
+    times = {name: t for name, t in found.in_order().items() if name != "injected"}
+    times |= {"queued": found.queued} if found.queued is not None else {}
+    return {name: None if t is None else t - found.injected for name, t in times.items()}
 
 
 def _gpu_seconds_lost(pair: Pair, episode: Episode, caught_up_s: float | None) -> float | None:

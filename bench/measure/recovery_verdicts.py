@@ -143,7 +143,8 @@ def load_dominates(recoveries: Sequence[Recovery]) -> Verdict:
 
 def _load_ratio(record: Recovery) -> float | None:
     """None where a part is missing or nothing was loaded."""
-    others = (record.detect_s, record.stop_s, record.restart_s, record.first_step_s)
+    others = [record.detect_s, record.stop_s, record.restart_s, record.first_step_s]
+    others += [] if record.queue_s is None else [record.queue_s]
     known = [seconds for seconds in others if seconds is not None]
     if not record.load_s or len(known) < len(others) or max(known) <= 0:
         return None

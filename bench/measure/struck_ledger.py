@@ -44,20 +44,23 @@ class _Outage:
     begin: float
     detected: float
     stopped: float
+    queued: float  # the engine had the job started again by then; no later than `stopped` where none was asked
     after: Generation | None  # what ended it
     tried: bool  # something was started anew
 
     def windows(self, slot: str) -> list[Window]:
-        """Detect and stop, then restart until the slot's own first step; a slot that is left out idles instead."""
+        """Detect and stop, then restart until the slot's own first step; a slot that is left out idles instead.
+
+        While the job waits in the engine's queue, its nodes are away.
+        """
         first_step, rest = _NEVER, "restart" if self.tried else "shutdown"
         if self.after is not None:
             own = [each for each in self.after.attempts if each.slot == slot]
             first_step, rest = (float(own[0].steps.t0[0]), "restart") if own else (_NEVER, "idle")
-        bounds = [self.begin, min(self.detected, first_step), min(self.stopped, first_step), first_step]
-        return [
-            Window(a, b, (None, category))
-            for a, b, category in zip(bounds, bounds[1:], ("detect", "stop", rest), strict=False)
-        ]
+        points = (self.begin, self.detected, self.stopped, max(self.stopped, self.queued), first_step)
+        bounds = [min(point, first_step) for point in points]
+        categories = ("detect", "stop", "idle", rest)
+        return [Window(a, b, (None, category)) for a, b, category in zip(bounds, bounds[1:], categories, strict=False)]
 
 
 def _outages(course: Course) -> list[_Outage]:
@@ -79,14 +82,15 @@ def _of_episode(course: Course, episode: Episode) -> _Outage:
     stopped = found.stopped if found.stopped is not None else found.detected
     stopped = started if stopped is None else stopped
     detected = stopped if found.detected is None else found.detected
-    return _Outage(episode.begin, detected, max(stopped, detected), episode.after, bool(episode.started))
+    queued = stopped if found.queued is None else found.queued
+    return _Outage(episode.begin, detected, max(stopped, detected), queued, episode.after, bool(episode.started))
 
 
 def _of_alarm(earlier: Generation, later: Generation) -> _Outage:
     """From the last step that all ranks finished before it."""
     ends = earlier.ends[1]
     begin = float(ends[ends < later.begin].max(initial=earlier.first_step_end))
-    return _Outage(begin, begin, begin, later, True)
+    return _Outage(begin, begin, begin, begin, later, True)
 
 
 # --- one slot ---------------------------------------------------------------------------------------------------------

@@ -14,14 +14,14 @@ from bench.measure.crossover import crossover
 from bench.measure.events import LaunchRecord
 from bench.measure.layers import layer_figures
 from bench.measure.ledger import ledger
-from bench.measure.recoveries import STRUCK, pairs, recoveries
+from bench.measure.recoveries import pairs, recoveries
 from bench.measure.recovery_verdicts import recovery_verdicts
 from bench.measure.saves import samples
 from bench.measure.shares import Period, period_of
 from bench.measure.sweep import Point, at_interval, longest_interval, points
 from bench.measure.validity import Evidence, checks
 from bench.measure.verdicts import ASYNC_ARM, verdicts
-from bench.schema import Arm, Check, LedgerRow, Sample, Summary, Verdict
+from bench.schema import STRUCK, Arm, Check, LedgerRow, Sample, Summary, Verdict
 
 
 def summarise(run: dict[str, Any], launches: list[LaunchRecord]) -> tuple[Summary, list[Sample], list[LedgerRow]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import shutil
 import signal
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from bench.config import run_from_json
+from bench.launch.base import RELAUNCH
 from bench.node.base import Node, Stopped
 from bench.node.board import Board
 from bench.node.clocks import ClockServer
@@ -81,7 +81,7 @@ def main() -> int:
     try:
         if coordinator is not None:
             coordinator.start()
-        work(node)
+        code = work(node)
     except Stopped:
         return 130
     finally:
@@ -93,15 +93,16 @@ def main() -> int:
             board.post(f"bye/{given.node}", True)
         supervisor.end_all()
         shutil.rmtree(given.work_dir, ignore_errors=True)
-    return 0
+    return code
 
 
-def work(node: Node) -> None:
-    for order in itertools.count():
-        message = node.board.wait(f"order/{order}")
-        if message["action"] == "end":
-            return
+def work(node: Node) -> int:
+    """Carry out what the coordinator orders. Returns the exit code: 0, or RELAUNCH for the engine to see."""
+    order = 0
+    while (message := node.board.wait(f"order/{order}"))["action"] == "launch":
         LaunchRunner(node, order, message["record"]).run()
+        order += 1
+    return RELAUNCH if message["action"] == "relaunch" else 0
 
 
 def _part(board: Board, num_nodes: int) -> None:

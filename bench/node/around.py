@@ -18,13 +18,13 @@ VERIFY_PATIENCE_S = 300.0
 PROBE_START_S = 0.3  # interpreters are up by then
 
 
-def clock_and_probe(scene: Scene, when: str) -> None:
-    """Clock offset and storage probe, on all nodes at the same time. `when`: before | after."""
+def clock_and_probe(scene: Scene, when: str, probe: bool = True) -> None:
+    """Clock offset and, if wanted, storage probe, on all nodes at the same time. `when`: before | after."""
     node = scene.node
     port = int(node.board.wait("clock", MEETING_PATIENCE_S))
     scene.recorder.instant("clock", when=when, **asdict(clocks.measure(node.host, port)))
     size = node.config.predicted_checkpoint_bytes
-    if node.config.storage.probe and size:
+    if probe and node.config.storage.probe and size:
         scene.meet(f"probe-{when}")
         _probe(scene, when, size // node.config.world_size)
 

@@ -88,8 +88,9 @@ class Scene:
             local_rank=-1,
             rank=-1,
             world_size=node.config.world_size,
-            incarnation=0,
+            incarnation=len(record.get("relaunches", [])),
             token=node.token,
+            boot=boot_id(),
         )
         temporary_dir = Path(tempfile.mkdtemp(prefix="bench-"))
         return cls(node, order, record, scene_dir, temporary_dir, checkpoint_dir, recorder)
@@ -142,6 +143,14 @@ class Scene:
         codes = supervisor.wait(started, patience_s)
         supervisor.end_all()
         return [codes.get(pid) for pid in started]
+
+
+def boot_id() -> str | None:
+    """Names this boot of this machine: monotonic clocks of processes with one boot id are one clock."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
 
 
 def interface_to(host: str) -> str:

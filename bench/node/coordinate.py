@@ -23,10 +23,15 @@ from bench.node.pilot import Pilot, deadline_s, endurance_s
 from bench.node.pulse import Pulses
 from bench.node.ship import last_words
 from bench.results import ResultFolder
+from bench.schema import RELAUNCHING
 
 
 class Cancelled(Exception):
     """The run is being stopped from outside."""
+
+
+class Relaunch(Exception):
+    """The engine is to start the whole job again, and the launch in progress goes on in it."""
 
 
 class Coordinator(threading.Thread):
@@ -44,17 +49,20 @@ class Coordinator(threading.Thread):
         self.interval: int | None = None
 
     def run(self) -> None:
-        order = 0
+        order, last = 0, "end"
         try:
             for launch in self._todo():
-                if self._left_out(launch):
+                begun = self._begun(launch)
+                if begun is None and self._left_out(launch):
                     continue
                 order += 1  # before it is given: however it ends, the end is announced under the next number
-                self._carry_out(order - 1, launch)
+                self._carry_out(order - 1, launch, begun)
         except Cancelled:
             pass
+        except Relaunch:
+            last = "relaunch"
         finally:
-            self.board.post(f"order/{order}", {"action": "end"})
+            self.board.post(f"order/{order}", {"action": last})
 
     def _todo(self) -> list[Launch]:
         occasions = self.folder.read_run()["occasions"]
@@ -95,13 +103,16 @@ class Coordinator(threading.Thread):
         return None
 
     def _over_budget(self, expected_s: float) -> str | None:
-        budget, elapsed_s = self.config.budget, time.time() - self.folder.read_run()["occasions"][-1]["started"]
+        budget, occasion = self.config.budget, self.folder.read_run()["occasions"][-1]
+        elapsed_s, ends_by = time.time() - occasion["started"], occasion.get("ends_by")
         needed_s = elapsed_s + expected_s
         hours = needed_s * self.config.world_size / 3600
         if budget.minutes is not None and needed_s > budget.minutes * 60:
             return f"budget.minutes={budget.minutes} has no room for another {expected_s:.0f} s"
         if budget.gpu_hours is not None and hours > budget.gpu_hours:
             return f"budget.gpu_hours={budget.gpu_hours} has no room for another {expected_s:.0f} s"
+        if ends_by is not None and time.time() + expected_s > ends_by:
+            return f"the job's time limit (cluster.time) has no room for another {expected_s:.0f} s"
         return None
 
     def _settled(self, launch: Launch) -> Launch:
@@ -110,15 +121,37 @@ class Coordinator(threading.Thread):
         train = self.config.train
         return settle_auto(launch, self.interval or 1, train.steps - train.warmup_steps)
 
-    def _carry_out(self, order: int, launch: Launch) -> None:
+    def _begun(self, launch: Launch) -> dict[str, Any] | None:
+        """The record of a launch for which the engine has just started the job again; None: it starts afresh."""
+        record = self.folder.read_launch(launch.index) or {}
+        asked = record["relaunches"][-1] if record.get("status") == RELAUNCHING else None
+        if asked is None or asked["start"] + 1 != self._start():
+            return None
+        relaunches = [*record["relaunches"][:-1], asked | {"back": time.time()}]
+        return record | {"relaunches": relaunches, "status": "running"}
+
+    def _start(self) -> int:
+        """How many times the engine has started this job by now."""
+        return int(self.folder.read_run()["occasions"][-1].get("starts", 1))
+
+    def _carry_out(self, order: int, launch: Launch, begun: dict[str, Any] | None) -> None:
         launch = self._settled(launch)
-        record = launch.to_json() | self._limits(launch) | {"started": time.time(), "status": "running"}
-        self.folder.set_aside(launch.index)
+        record = begun
+        if record is None:
+            record = launch.to_json() | self._limits(launch) | {"started": time.time(), "status": "running"}
+            self.folder.set_aside(launch.index)
         self.folder.write_launch(launch.index, record)
         self.board.post(f"order/{order}", {"action": "launch", "record": record})
-        outcomes = Follow(self.board, order, record, self.config.num_nodes, self.pulses).outcomes(self.cancelled)
+        outcomes = Follow(
+            self.board, order, record, self.config.num_nodes, self.pulses, self._relaunches_left(launch, record)
+        ).outcomes(self.cancelled)
         if self.cancelled.is_set():
             raise Cancelled
+        if self._status(outcomes) == "relaunch":
+            asked = {"asked": time.time(), "start": self._start()}
+            relaunches = [*record.get("relaunches", []), asked]
+            self.folder.write_launch(launch.index, record | {"status": RELAUNCHING, "relaunches": relaunches})
+            raise Relaunch
         record |= {"ended": time.time(), "nodes": outcomes} | self._end(launch, outcomes, record)
         self.folder.write_launch(launch.index, record)
         if record["status"] == "interrupted":
@@ -128,6 +161,13 @@ class Coordinator(threading.Thread):
                 self._learn(launch)
             except ValueError as error:
                 self.folder.write_launch(launch.index, record | {"status": "failed", "reason": str(error)})
+
+    def _relaunches_left(self, launch: Launch, record: dict[str, Any]) -> int | None:
+        """None where no engine is asked to start the job again."""
+        by_engine = self.config.recovery.relaunch == "engine"
+        if not by_engine or recovery.create(launch.layer).when_one_dies != "requeue":
+            return None
+        return self.config.recovery.max_restarts - len(record.get("relaunches", []))
 
     def _limits(self, launch: Launch) -> dict[str, Any]:
         """How long the launch and the waits within it may take, by what the pilot has shown."""
@@ -162,17 +202,20 @@ class Coordinator(threading.Thread):
         if launch.endures:
             found["unavailable"] = unavailable
         if status != "ok":
-            found["reason"] = self._reason(status, launch, record["deadline_s"])
+            found["reason"] = self._reason(status, launch, record["deadline_s"], outcomes)
         return found
 
     def _status(self, outcomes: dict[str, Any]) -> str:
         found = {outcome["status"] for outcome in outcomes.values()}
-        for status in ("interrupted", "lost", "deadline", "failed", "stopped", "unavailable"):
+        for status in ("interrupted", "lost", "deadline", "failed", "stopped", "relaunch", "unavailable"):
             if status in found:
                 return status
         return "ok" if "ok" in found else "gone"
 
-    def _reason(self, status: str, launch: Launch, limit_s: float) -> str:
+    def _reason(self, status: str, launch: Launch, limit_s: float, outcomes: dict[str, Any]) -> str:
         if status == "deadline":
             return f"ended at its deadline of {math.ceil(limit_s)} s"
+        if status == "lost":
+            lost = sorted(int(node) for node, outcome in outcomes.items() if outcome["status"] == "lost")
+            return f"node{'s' * (len(lost) > 1)} {', '.join(map(str, lost))} {'were' if len(lost) > 1 else 'was'} lost"
         return last_words(self.folder.launch_dir(launch.index) / "logs") or status

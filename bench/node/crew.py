@@ -22,14 +22,14 @@ Start = Callable[[int, int], Sequence[Process]]  # (generation, attempt) -> what
 class Crew:
     """`generation` counts the starts of the whole job (requeue), `attempt` those of this node's part."""
 
-    def __init__(self, scene: Scene, layer: Layer, start: Start) -> None:
+    def __init__(self, scene: Scene, layer: Layer, start: Start, starts: int = 0) -> None:
         self.scene = scene
         self.layer = layer
         self.processes = start
         self.recorder = scene.recorder
         self.supervisor = scene.node.supervisor
         self.codes: dict[str, int] = {}
-        self.generation = self.attempt = 0
+        self.generation = self.attempt = starts  # the engine started the job again so many times before this runner
         self._running: dict[int, Process] = {}
         self._logs: list[AgentLog] = []
         self._ok = 0
@@ -37,9 +37,15 @@ class Crew:
         self._away_until: float | None = None  # the node is lost until then; inf: for good
         self.without_ranks = False  # all of them have ended, none of them well
         self._fell = False  # the coordinator has been asked to start the job again
+        self._by_engine = starts > 0
 
     # --- starting
     def start(self) -> None:
+        if self._by_engine:
+            self.recorder.instant("restart", attempt=self.attempt, backoff_s=0.0, scope="job")
+        self._spawn()
+
+    def _spawn(self) -> None:
         env = self.scene.environment()
         for process in self.processes(self.generation, self.attempt):
             name = process.name if self.attempt == 0 else f"{process.name}-attempt{self.attempt}"
@@ -61,7 +67,7 @@ class Crew:
         self.attempt += 1
         self._ok, self._restart_at = 0, None
         self.recorder.instant("restart", attempt=self.attempt, backoff_s=backoff_s, scope=scope)
-        self.start()
+        self._spawn()
 
     def _end_processes(self) -> None:
         self.supervisor.end_all()

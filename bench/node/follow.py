@@ -8,6 +8,7 @@ from typing import Any
 
 from bench.node.board import Board
 from bench.node.pulse import Pulses
+from bench.schema import ENDURING
 
 REPORT_PATIENCE_S = 90.0  # after a stop, for runners to end their processes and read back checkpoints
 LINGER_S = 8.0  # after one node came to the end of a launch with faults, for the others (agents may wait 300 s)
@@ -15,12 +16,23 @@ LOOK_S = 0.02
 
 
 class Follow:
-    """`record`: the order of the launch. `outcomes()` blocks until every node has reported or is lost."""
+    """`record`: the order of the launch. `outcomes()` blocks until every node has reported or is lost.
 
-    def __init__(self, board: Board, order: int, record: dict[str, Any], nodes: int, pulses: Pulses) -> None:
+    `relaunches_left`: how many times more the engine may start the job again; None: the runners do that themselves.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        order: int,
+        record: dict[str, Any],
+        nodes: int,
+        pulses: Pulses,
+        relaunches_left: int | None = None,
+    ) -> None:
         self.board = board
         self.order = order
-        self.endures = record["kind"] in ("recovery", "twin")
+        self.endures = record["kind"] in ENDURING
         self.pulses = pulses
         self.waiting = set(range(nodes))
         self.found: dict[str, dict[str, Any]] = {}
@@ -28,7 +40,8 @@ class Follow:
         self.end = time.monotonic() + float(record["deadline_s"])
         self.stopped: str | None = None  # why
         self._first_ok: float | None = None
-        self._generation = 0  # starts of the whole job after the first
+        self._generation = len(record.get("relaunches", []))  # starts of the whole job after the first
+        self._relaunches_left = relaunches_left
 
     def outcomes(self, cancelled: Event) -> dict[str, dict[str, Any]]:
         """Every runner's report, by node: {"status", "codes", "leftovers"}."""
@@ -39,7 +52,7 @@ class Follow:
             self._requeue(nodes)
             if not self.waiting:
                 break
-            reason = self._reason_to_stop(cancelled)
+            reason = self._reason_to_stop(cancelled) or self._reason_to_relaunch()
             if reason is not None and self.stopped is None:
                 self.board.post(f"stop/{self.order}", reason)
                 self.stopped, self.end = reason, time.monotonic() + REPORT_PATIENCE_S
@@ -70,7 +83,7 @@ class Follow:
 
     def _reason_to_stop(self, cancelled: Event) -> str | None:
         lost = {outcome["status"] for outcome in self.found.values()} & {"lost"}
-        if lost | set(self.done.values()) - {"ok", "gone", "unavailable"} or cancelled.is_set():
+        if lost | set(self.done.values()) - {"ok", "gone", "unavailable", "relaunch"} or cancelled.is_set():
             return "failed"
         busy = [node for node in self.waiting if node not in self.done]
         if busy and all(self.board.has(f"gone/{self.order}/{node}") for node in busy):
@@ -81,12 +94,20 @@ class Follow:
         return "over" if self.endures and lingering else None
 
     # --- the job starts again on all nodes together
+    def _fell(self) -> bool:
+        return self.board.has(f"fell/{self.order}/{self._generation}")
+
+    def _reason_to_relaunch(self) -> str | None:
+        if self._relaunches_left is None or not self._fell():
+            return None
+        return "relaunch" if self._relaunches_left > 0 else "failed"
+
     def _requeue(self, nodes: list[int]) -> None:
-        if self.stopped is not None:
+        if self.stopped is not None or self._relaunches_left is not None:
             return
         coming = self._generation + 1
         if not self.board.has(f"again/{self.order}/{coming}"):
-            if self.board.has(f"fell/{self.order}/{self._generation}"):
+            if self._fell():
                 self.board.post(f"again/{self.order}/{coming}", True)
         elif all(self.board.has(f"ready/{self.order}/{coming}/{node}") for node in nodes):
             self.board.post(f"go/{self.order}/{coming}", True)

@@ -26,6 +26,7 @@ from bench.node.ship import Shipper, ship_logs
 from bench.recovery.base import Place, Process
 from bench.recovery.timeouts import Timeouts
 from bench.results import write_json
+from bench.schema import STRUCK
 from bench.supervise import descendants, with_token
 from bench.telemetry import watch as telemetry
 
@@ -47,10 +48,12 @@ class LaunchRunner:
         self.logs_target = target / "logs"
         self.layer = recovery.create(record["layer"])
         self.points = MeetingPoints(node, order)
-        self.crew = Crew(self.scene, self.layer, self._start)
+        self.starts = len(record.get("relaunches", []))  # of the whole job by the engine, after the first
+        self.crew = Crew(self.scene, self.layer, self._start, self.starts)
         self.gone = GoneWatch(self.scene.events_dir, self.recorder)
         self.injector = Injector(self._site())
         self._complete_since: float | None = None
+        self.goes_on = False  # in the job's next start, which the engine has been asked for
         self.unavailable: dict[str, str] = {}  # fault id -> why some node cannot do it
         self.faults: list[dict[str, Any]] = []  # those that every node can do
 
@@ -70,13 +73,15 @@ class LaunchRunner:
             )
 
     def _run(self) -> str:
-        around.clock_and_probe(self.scene, "before")
+        # Where the job was started again the trainer is waited for: the store was probed before the first start.
+        around.clock_and_probe(self.scene, "before", probe=self.starts == 0)
         shm_before = _shm_names()
         self.recorder.instant("load", load1=os.getloadavg()[0], cpus=len(os.sched_getaffinity(0)))
         status = "unavailable" if self._nothing_to_strike() else self._supervise()
         self.node.board.post(f"done/{self.order}/{self.node.number}", status)  # before it waits for the others
         # Nodes may share a machine: what another one is still ending, at its deadline at the latest, is not left over.
         self.scene.meet("ended", float(self.scene.record["deadline_s"]) + MEETING_PATIENCE_S)
+        self.goes_on = self.node.board.has(stop := f"stop/{self.order}") and self.node.board.read(stop) == "relaunch"
         for fault, evidence in self.injector.finish().items():
             self.recorder.instant("undone", fault=fault, evidence=evidence)
             if "oom_kill" in evidence:
@@ -85,7 +90,7 @@ class LaunchRunner:
         self.scene.meet("verify")
         if status == "ok":
             around.verify(self.scene)
-        around.clock_and_probe(self.scene, "after")
+        around.clock_and_probe(self.scene, "after", probe=not self.goes_on)
         self.scene.meet("clean")  # the folder of checkpoints is shared: nobody removes it while another node reads
         return status
 
@@ -196,7 +201,7 @@ class LaunchRunner:
             if self.node.board.has(stop):
                 reason = self.node.board.read(stop)
                 over = "gone" if self.crew.without_ranks else "ok"
-                return {"deadline": "deadline", "over": over}.get(reason, "stopped")
+                return {"deadline": "deadline", "over": over, "relaunch": "relaunch"}.get(reason, "stopped")
             memory.look()
             if time.monotonic() >= next_ship:
                 self.recorder.instant("memory", **memory.take())
@@ -207,7 +212,7 @@ class LaunchRunner:
     def _agent_lingers(self) -> bool:
         """All ranks here have ended and the job is complete, but an agent waits for others, or would start anew what a
         rank's late exit looks like to it."""
-        struck = self.scene.record["kind"] == "recovery"  # other launches go on after the end of their measured part
+        struck = self.scene.record["kind"] == STRUCK  # other launches go on after the end of their measured part
         if not (struck and self.layer.has_agent and self.gone.job_complete and self.gone.nobody_works):
             self._complete_since = None
         elif self._complete_since is None:
@@ -225,7 +230,8 @@ class LaunchRunner:
         self.recorder.close()
         self.shipper.ship()
         ship_logs(self.scene.logs_dir, self.logs_target, self.node.number)
-        for folder in (self.scene.checkpoint_dir, self.scene.temporary_dir):
+        done_with = [self.scene.temporary_dir, *([] if self.goes_on else [self.scene.checkpoint_dir])]
+        for folder in done_with:
             shutil.rmtree(folder, ignore_errors=True)
         return left
 

@@ -20,6 +20,7 @@ LABEL_WIDTH, CELL_WIDTH = 22, 26  # columns of the matrix
 PARTS = (
     ("detect", "detect_s"),
     ("stop", "stop_s"),
+    ("queue", "queue_s"),
     ("restart", "restart_s"),
     ("load", "load_s"),
     ("step", "first_step_s"),
@@ -141,16 +142,18 @@ def _counted(counts: dict[str, int]) -> list[str]:
 def parts(layers: Sequence[LayerFigures], time_unit: str) -> Iterator[tuple[str, Table]]:
     """For every fault that some layer recovered from, where the time went: medians, s; with its label."""
     labels = sorted({fault.fault for layer in layers for fault in layer.faults})
+    queued = any(fault.parts.get("queue_s") is not None for layer in layers for fault in layer.faults)
+    shown = [(title, part) for title, part in PARTS if queued or part != "queue_s"]
     for label in labels:
         recovered = [(layer.layer, found) for layer in layers if (found := _of(layer, label)) and _recovered(found)]
         if not recovered:
             continue
         table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
         table.add_column("", justify="left", no_wrap=True, min_width=11)
-        for title in (*(title for title, _ in PARTS), "steps lost", _short(time_unit), "exact"):
+        for title in (*(title for title, _ in shown), "steps lost", _short(time_unit), "exact"):
             table.add_column(title, justify="right", min_width=max(map(len, title.split())))
         for name, fault in recovered:
-            figures = [_number(fault.parts[part]) for _, part in PARTS]
+            figures = [_number(fault.parts[part]) for _, part in shown]
             table.add_row(name, *figures, _steps(fault.lost_steps), _number(fault.gpu_seconds_lost), _exact(fault))
         yield label, table
 

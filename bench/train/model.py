@@ -169,18 +169,6 @@ def loss(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
-def flops_per_token(config: Model, seq_len: int) -> int | None:
-    """Floating-point operations of forward and backward for one token; None for a user's model.
-
-    6 per weight that multiplies the token (the head does, the embedding's look-up does not) and 12 x layers x dim x
-    seq_len for the attention scores, as if it were not causal: Chowdhery et al. 2022 (PaLM), appendix B.
-    """
-    if config.parameters is None:
-        return None
-    tables = 0 if config.tie_embeddings else config.vocab_size * config.dim
-    return 6 * (config.parameters - tables) + 12 * config.layers * config.dim * seq_len
-
-
 def build_model(config: Model) -> nn.Module:
     """The configured module on the current default device; BadInput when a user's `model.target` cannot be built.
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from bench.config import Run
+from bench.config import Run, require
 from bench.errors import BadInput
 
 ITEM_BYTES = {
@@ -58,11 +58,18 @@ class Shape(NamedTuple):
         return count
 
 
-def settled(config: Run) -> Run:
-    """For the driver: the configuration with `state`'s path made absolute and its bytes known. Raises BadInput."""
+def settled(config: Run, elsewhere: bool = False) -> Run:
+    """For the driver: the configuration with `state`'s path made absolute and its bytes known. Raises BadInput.
+
+    `elsewhere`: this machine need not see what the nodes see; a path that is not here is looked for there.
+    """
     if config.state is None:
         return config
-    path = path_of(config.state).resolve()
+    path = path_of(config.state)
+    if elsewhere and not path.exists():
+        require(path.is_absolute(), "state", f"{path} is not here; give the absolute path that it has on the nodes")
+        return dataclasses.replace(config, state_bytes=None)
+    path = path.resolve()
     return dataclasses.replace(config, state=f"shapes_of:{path}", state_bytes=shapes_bytes(path))
 
 

@@ -117,12 +117,14 @@ class Rank:
         if self.device.type == "cuda":  # not earlier: a layer's monitor, forked before, must not inherit CUDA's files
             torch.cuda.set_device(self.device)
         strikes = self._strikes(attempt)
-        strikes.reach("recovery", 0)
         if attempt.number > 0:
             gc.unfreeze()  # the attempt before this one may hold a model and its memory in cycles
             gc.collect()
         with ExitStack() as stack:
             with self.inside.section("setup"):
+                strikes.reach(
+                    "recovery", 0
+                )  # within the section, which a job opens as soon as it has greeted its layer
                 join(settings, attempt, self.device)
                 self.recorder.instant("joined", rank=attempt.rank, world_size=attempt.world_size)
                 self.inside.starting()

@@ -124,14 +124,17 @@ def test_the_budget_counts_from_when_all_pods_are_there(given):
 
 
 def test_a_job_that_the_cluster_started_again_goes_on_with_its_budget_and_a_new_session_gets_its_own(given):
-    first = placed(given)["occasions"][-1]["started"]
-    assert placed(given)["occasions"][-1]["started"] == first
+    first = placed(given)["occasions"][-1]
+    second = placed(given)["occasions"][-1]
+    assert second["started"] == first["started"]
+    assert (first["starts"], second["starts"]) == (1, 2)
     resumed = json.loads(given.run_json.read_text())
     resumed["occasions"][-1]["started"] = 2000.0
     given.run_json.write_text(json.dumps(resumed))
     again = placed(given)["occasions"][-1]
     assert again["submitted"] == 2000.0
-    assert again["started"] > first
+    assert again["started"] > first["started"]
+    assert again["starts"] == 1
 
 
 # --- the process

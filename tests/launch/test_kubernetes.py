@@ -382,22 +382,6 @@ def test_a_run_whose_job_is_gone_is_collected_from_the_claim(cluster, paths, run
     assert left(cluster) == []
 
 
-def test_a_relaunch_takes_the_pod_of_node_0_away_for_the_jobset_to_see(cluster, paths, runs):
-    runs(GOES_ON)
-    launcher = Kubernetes()
-    launcher.start(configured("cluster.jobset=true", "recovery.relaunch=engine"), paths)
-    until(lambda: launcher.running() and len(cluster.processes) == 2)
-    launcher.relaunch()
-    until(lambda: [cluster.index(pod) for pod in cluster.runners()] == [1])
-    launcher.stop()
-    assert left(cluster) == []
-
-
-def test_a_job_starts_nothing_again():
-    with pytest.raises(BadInput, match=r"recovery.relaunch: .*recovery.relaunch=coordinator"):
-        Kubernetes().relaunch()
-
-
 # --- what is refused before anything is made
 def test_the_image_that_only_stands_for_one_is_refused():
     with pytest.raises(BadInput, match=r"cluster.image: registry.example/.* push it and give cluster.image="):

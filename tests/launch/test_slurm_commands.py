@@ -148,9 +148,9 @@ def test_a_controller_that_is_away_is_no_answer_and_a_no_is_a_no(client):
     client("scontrol", "echo 'scontrol: error: Unable to contact slurm controller (connect failure)' >&2; exit 1")
     with pytest.raises(Unanswered, match="Unable to contact slurm controller"):
         slurm_commands.job_state("7")
-    client("scontrol", "echo 'slurm_suspend error: Access denied' >&2; exit 1")
+    client("scancel", "echo 'scancel: error: Kill job error on job id 7: Access denied' >&2; exit 1")
     with pytest.raises(Refused, match="Access denied"):
-        slurm_commands.requeue("7")
+        slurm_commands.cancel("7")
 
 
 def test_a_job_that_slurm_no_longer_knows_has_no_state(client):

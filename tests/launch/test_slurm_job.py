@@ -30,7 +30,7 @@ class Slurm:
         self.on_order: dict[str, Callable[[], None]] = {}
         monkeypatch.setattr(slurm_commands, "job_state", self._look)
         monkeypatch.setattr(slurm_commands, "submit", lambda script: "12")
-        for name in ("ask_to_end", "cancel", "requeue"):
+        for name in ("ask_to_end", "cancel"):
             monkeypatch.setattr(slurm_commands, name, lambda job, name=name: self._order(name, job))
 
     def _look(self, job: str) -> JobState | None:
@@ -216,22 +216,3 @@ def test_a_refused_submission_is_bad_input(slurm, paths, monkeypatch):
     with pytest.raises(BadInput, match=r"Slurm did not take the job \(Job violates accounting policy\)"):
         slurm.job().start(CONFIG, paths)
     assert not (Path(paths.result) / "slurm" / slurm_job.JOBS).exists()
-
-
-# --- started again by the engine
-def test_a_relaunch_is_a_requeue_of_the_job(slurm, paths):
-    started(slurm, paths).relaunch()
-    assert slurm.orders == ["requeue 12"]
-
-
-def test_a_relaunch_that_slurm_refuses_is_bad_input_with_the_other_way(slurm, paths):
-    job = started(slurm, paths)
-
-    def no() -> None:
-        raise Refused("Requested operation is presently disabled")
-
-    slurm.on_order["requeue"] = no
-    with pytest.raises(BadInput, match=r"presently disabled.*use recovery\.relaunch=coordinator"):
-        job.relaunch()
-    with pytest.raises(BadInput, match="no job was submitted"):
-        slurm.job().relaunch()

@@ -20,15 +20,13 @@ from typing import Any
 
 import pytest
 
-from bench.config import run_from_json
-from bench.launch.base import Paths
-from bench.launch.slurm import Slurm
-
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tests" / "engines" / "slurm_loopback.sh"
 SMALL = ["model=small", "model.layers=1", "data=source_text", "train.seq_len=16", "train.batch_size=1", "device=cpu"]
 SMALL += ["ranks_per_node=1", "launches=1", "cycles=3", "design.control_steps=2", "train.compute_dtype=float32"]
 SMALL += ["checkpoint.arms=[none,sync_local]", "checkpoint.verify_content=false"]
+STRUCK = ["recovery.only=[]", "recovery.layers=[requeue]", "faults.given=[{kind: sigkill, rank: 1}]"]
+STRUCK += ["model.layers=1", "train.seq_len=16", "train.batch_size=1", "checkpoint.interval=6"]
 
 
 def missing() -> str | None:
@@ -236,20 +234,36 @@ def test_a_requeued_job_goes_on_with_the_launches_that_are_not_finished(slurm):
     assert cluster.json("run.json")["engine"]["restarts"] == 1
 
 
-def test_a_run_left_to_itself_is_taken_up_started_again_by_slurm_and_collected(slurm, monkeypatch):
+def test_a_run_left_to_itself_is_taken_up_started_again_by_slurm_and_collected(slurm):
     cluster = slurm(2)
-    words = ["scenario=ckpt_smoke", "num_nodes=2", *SMALL, "cycles=12", "recovery.relaunch=engine"]
+    words = ["scenario=ckpt_smoke", "num_nodes=2", *SMALL, "cycles=12", "cluster.requeue=true"]
     cluster.run(*words, "cluster.wait=false", code=0)
     cluster.until(lambda: cluster.training(1))
-    monkeypatch.setenv("SLURM_CONF", cluster.env["SLURM_CONF"])
-    launcher = Slurm()
-    config = run_from_json(cluster.json("run.json")["config"])
-    assert launcher.attach(config, Paths(cluster.result, cluster.place, cluster.place))
-    launcher.relaunch()
+    (job,) = [line.split()[0] for line in cluster.jobs()]
+    cluster.ask("scontrol", "requeue", job)
     out = cluster.run(f"resume={cluster.result}")
     assert cluster.statuses() == {0: "ok", 1: "ok"}
     assert cluster.json("run.json")["engine"]["restarts"] == 1
     assert "What a checkpoint costs" in out
+    cluster.assert_nothing_is_left()
+
+
+def test_a_job_that_slurm_itself_starts_again_goes_on_with_its_launch_and_its_queue_is_measured(slurm):
+    """Every point of a recovery through the scheduler: the job ends, is queued, and resumes from its checkpoint."""
+    cluster = slurm(2)
+    words = ["scenario=recovery_smoke", "num_nodes=2", "ranks_per_node=1", *STRUCK, "recovery.relaunch=engine"]
+    out = cluster.run(*words)
+    assert "started again 1 time" in out
+    (recovery,) = cluster.json("summary.json")["recoveries"]
+    assert (recovery["outcome"], recovery["layer_used"]) == ("recovered", "requeue")
+    assert recovery["resume_exact"] is True
+    assert (recovery["resumed_step"], recovery["detected_by"]) == (recovery["fault_step"] // 6 * 6, "exit")
+    parts = [recovery[f"{name}_s"] for name in ("detect", "stop", "queue", "restart", "load", "first_step")]
+    assert all(part > 0 for part in parts)
+    assert sum(parts) == pytest.approx(recovery["time_to_recover_s"])
+    (relaunch,) = cluster.launches()[recovery["launch"]]["relaunches"]
+    assert recovery["queue_s"] > relaunch["back"] - relaunch["asked"] > 1
+    assert cluster.json("run.json")["engine"]["restarts"] == 1
     cluster.assert_nothing_is_left()
 
 

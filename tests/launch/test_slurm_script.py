@@ -17,7 +17,7 @@ import pytest
 from bench.config import Budget, Cluster, Recovery, Run
 from bench.errors import BadInput
 from bench.launch import slurm_script
-from bench.launch.base import Paths
+from bench.launch.base import RELAUNCH, Paths
 
 PATHS = Paths(Path("/shared/results/box/ckpt/now"), Path("/tmp/work"), Path("/shared/checkpoints/abc"))
 
@@ -270,6 +270,36 @@ def test_a_warning_that_comes_before_the_runners_have_started_ends_srun(fakes, t
     process.communicate(timeout=30)
     assert process.returncode == 9
     assert not fakes.log.exists()
+
+
+def by_engine() -> Run:
+    return replace(run(), recovery=Recovery(relaunch="engine"))
+
+
+def test_runners_that_ask_for_it_have_their_job_queued_again(fakes):
+    fakes.program("srun", f"exit {RELAUNCH}")
+    fakes.program("scontrol", f'echo "scontrol $*" >>{fakes.log}')
+    fakes.program("sleep", "exit 0")  # Slurm ends the script meanwhile
+    fakes.start(by_engine()).communicate(timeout=30)
+    assert fakes.log.read_text().splitlines()[-1] == "scontrol requeue 7"
+
+
+def test_a_job_that_slurm_does_not_queue_again_ends_and_says_so(fakes):
+    fakes.program("srun", f"exit {RELAUNCH}")
+    fakes.program("scontrol", "echo 'Requested operation is presently disabled'; exit 1")
+    process = fakes.start(by_engine())
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == RELAUNCH
+    assert "Slurm does not requeue job 7; use recovery.relaunch=coordinator" in out
+
+
+def test_nobody_else_has_a_job_queued_again(fakes):
+    config = by_engine()
+    fakes.program("scontrol", f'echo "scontrol $1" >>{fakes.log}')
+    assert fakes.start(config).wait(30) == 3
+    assert "requeue" not in fakes.log.read_text()
+    assert "scontrol requeue" not in slurm_script.render(run(), PATHS, None)
+    assert "scontrol requeue" not in slurm_script.render(config, PATHS, None, within=True)
 
 
 def until(condition) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.config import Cluster, Run
+from bench.config import Cluster, Recovery, Run
 from bench.errors import BadInput
 from bench.launch import slurm_commands, slurm_script, slurm_step
 from bench.launch.base import Paths
@@ -54,9 +54,10 @@ def test_a_step_cannot_be_left_to_itself():
         Step("7").check(replace(CONFIG, cluster=Cluster(name="slurm", wait=False)), "")
 
 
+@pytest.mark.usefixtures("allocation")
 def test_slurm_requeues_jobs_and_no_steps():
     with pytest.raises(BadInput, match=r"recovery\.relaunch: .* a step of allocation 7; use recovery\.relaunch="):
-        Step("7").relaunch()
+        Step("7").check(replace(CONFIG, recovery=Recovery(relaunch="engine")), "")
 
 
 # --- a step's life

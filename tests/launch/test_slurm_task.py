@@ -145,6 +145,18 @@ def test_a_requeued_job_has_used_what_its_finished_launches_took(folder, monkeyp
     assert begun(folder, SLURM_RESTART_COUNT="1")["occasions"][-1]["started"] == 4970.0
 
 
+def test_the_job_s_starts_are_counted_for_launches_that_go_on_in_the_next(folder):
+    assert begun(folder)["occasions"][-1]["starts"] == 1
+    assert begun(folder, SLURM_RESTART_COUNT="2")["occasions"][-1]["starts"] == 3
+
+
+def test_a_job_in_the_queue_uses_up_no_budget(folder, monkeypatch):
+    monkeypatch.setattr(slurm_task.time, "time", lambda: 5000.0)
+    waits = {"started": 130.0, "status": "relaunching", "relaunches": [{"asked": 150.0, "start": 1}]}
+    folder.write_launch(0, waits)
+    assert begun(folder, SLURM_RESTART_COUNT="1")["occasions"][-1]["started"] == 4980.0
+
+
 def test_the_end_of_the_job_is_on_record_with_the_time_to_close(folder):
     assert begun(folder, SLURM_JOB_END_TIME="9000")["occasions"][-1]["ends_by"] == 8880
     assert "ends_by" not in begun(folder, SLURM_JOB_END_TIME="")["occasions"][0]

@@ -67,6 +67,7 @@ class Story:
         self.t = setting.begin
         self.step = 0
         self.runners = [File("runner", setting.scenario, n, -1, self.t - 1, 10 + n) for n in range(setting.nodes)]
+        self.earlier_runners: list[File] = []
         self.workers: list[File] = []
         self.writers: list[File] = []
         self.ranks: list[File] = []
@@ -109,6 +110,22 @@ class Story:
 
     def log_line(self, t: float | None = None, node: int = 0) -> None:
         self.runners[node].instant("detected", self.t if t is None else t, source="launcher_log", text="failed")
+
+    def job_again(self, boots: tuple[str, str] = ("one", "one"), clocks_s: Sequence[float] | None = None) -> None:
+        """The engine starts the job again: other runners, on machines with other clocks if `clocks_s` is given."""
+        for runner in self.runners:
+            runner.events[0]["boot"] = boots[0]
+        if clocks_s is not None:
+            self.setting = replace(self.setting, node_offset_s=clocks_s)
+        numbers = range(self.setting.nodes)
+        again = [File("runner", self.setting.scenario, n, -1, self.t - 0.3, 50 + n) for n in numbers]
+        for runner in again:
+            runner.events[0] |= {"incarnation": 1, "boot": boots[1]}
+            clock = {"offset_s": runner.offset_s - again[0].offset_s, "uncertainty_s": 1e-5 if runner.node else 0.0}
+            runner.instant("clock", self.t - 0.2, **clock, when="before")
+            runner.instant("launch_begin", self.t)
+            runner.instant("restart", self.t, attempt=1, backoff_s=0.0, scope="job")
+        self.earlier_runners, self.runners = [*self.earlier_runners, *self.runners], again
 
     # --- what ranks do
     def attempt(self, ranks: Sequence[File], resumed: int | None, join_s: float = 0.2) -> None:
@@ -197,7 +214,7 @@ class Story:
         fault = self.plan(kind, (victim.node, victim.local_rank), at, **options)
         mono = self.t - victim.offset_s
         rank = self.ranks.index(victim) if victim in self.ranks else None
-        about = {"rank": rank, "pid": victim.pid, "pid_start": 7, "mono": mono, "wall": 0.0, "actor": "rank"}
+        about = {"rank": rank, "pid": victim.pid, "pid_start": 7, "mono": mono, "wall": self.t, "actor": "rank"}
         self.faults.append({name: fault[name] for name in ("id", "kind", "at", "step", "node", "local_rank")} | about)
 
     def hold(self, files: Sequence[File], until: float, ended: bool) -> None:
@@ -222,7 +239,7 @@ class Story:
 
     def write(self, folder: Path) -> LaunchRecord:
         folder = folder / str(self.setting.index)
-        write_files(folder, self.launch(), [*self.workers, *self.writers, *self.runners])
+        write_files(folder, self.launch(), [*self.workers, *self.writers, *self.earlier_runners, *self.runners])
         (folder / "faults").mkdir(exist_ok=True)
         for fault in self.faults:
             (folder / "faults" / f"{fault['id']}.json").write_text(json.dumps(fault))
@@ -319,6 +336,38 @@ def in_place(
         file.instant("aborted", story.t)
     spare = [file for file in story.workers if file not in old][: len(old) - len(living)]
     story.attempt([*living, *spare], resumed, join_s=delays.restart)
+    story.steps(setting.last_step)
+    story.finish()
+    return story
+
+
+def by_engine(
+    setting: Setting,
+    at_step: int,
+    resumed: int,
+    delays: Delays,
+    queue_s: float,
+    boots: tuple[str, str] = ("one", "one"),
+    clocks_s: Sequence[float] | None = None,
+) -> Story:
+    """The last rank is killed; the job ends, waits in the engine's queue and starts again as a whole."""
+    story = started(replace(setting, layer="requeue"))
+    story.steps(at_step)
+    old, victim = list(story.ranks), story.ranks[-1]
+    story.strike("sigkill", victim)
+    story.hold(old[:-1], story.t, ended=False)
+    story.t += delays.detect
+    story.exited(victim)
+    story.gone(victim)
+    story.t += delays.stop
+    for file in old[:-1]:
+        story.gone(file)
+    for runner in story.runners:
+        runner.instant("launch_end", story.t)
+    story.t += queue_s
+    story.job_again(boots, clocks_s)
+    story.t += delays.restart / 2
+    story.attempt([story.process(slot) for slot in story.slots], resumed, join_s=delays.restart - delays.restart / 2)
     story.steps(setting.last_step)
     story.finish()
     return story

@@ -138,7 +138,7 @@ class File:
         self._add(
             {"kind": "meta", "version": EVENT_VERSION, "pid": self.pid, "pid_start": 7}
             | identity
-            | {"world_size": scenario.world_size, "incarnation": 0, "mono": begin - self.offset_s, "wall": 0.0}
+            | {"world_size": scenario.world_size, "incarnation": 0, "mono": begin - self.offset_s, "wall": begin}
         )
 
     def _add(self, event: Event) -> None:

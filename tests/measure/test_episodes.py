@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.measure.episodes import Course
+from bench.measure.recoveries import pairs, recoveries
 from tests.measure.stories import Delays, Setting, Story, in_new_processes, in_place, new_processes, started, twin
 
 
@@ -157,3 +158,24 @@ def test_a_restart_after_a_recovery_is_a_false_alarm_and_the_recovery_is_none(tm
     found = course(story, tmp_path)
     assert [episode.outcome for episode in found.episodes] == ["recovered"]
     assert found.false_alarms == 1
+
+
+def test_a_job_that_fell_apart_has_not_recovered_though_its_groups_went_on(tmp_path: Path) -> None:
+    """A link between two nodes is cut, and each of them goes on alone from the same checkpoint."""
+    story = started(Setting(nodes=2, ranks_per_node=1, layer="in_process"))
+    story.steps(6)
+    halves, cut = list(story.ranks), story.t
+    story.strike("network_partition", halves[1])
+    for number, half in enumerate(halves):
+        story.t = cut + 1.0 + number / 4
+        half.instant("abort", story.t)
+        half.instant("aborted", story.t)
+        story.attempt([half], 4)
+        story.steps(12)
+        half.instant("measured_end", story.t)
+    story.over()
+    (episode,) = course(story, tmp_path).episodes
+    assert (episode.split, episode.outcome, episode.after) == (True, "not_recovered", None)
+    (record,) = recoveries(pairs([story.write(tmp_path)]))
+    assert record.reason.startswith("the job fell apart")
+    assert record.time_to_recover_s is None

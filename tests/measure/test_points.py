@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from bench.measure.episodes import Course
 from bench.measure.points import Instrument, Points, parts, points
-from tests.measure.stories import Delays, Setting, Story, in_new_processes, in_place, new_processes, started
+from tests.measure.stories import (
+    Delays,
+    Setting,
+    Story,
+    by_engine,
+    in_new_processes,
+    in_place,
+    new_processes,
+    started,
+)
 
 DELAYS = Delays(detect=0.4, stop=0.3, restart=1.1)
 
@@ -36,6 +45,7 @@ def test_known_delays_are_recovered_under_every_layer(tmp_path: Path, layer: str
     assert found == {
         "detect": within_calibration(0.4),
         "stop": within_calibration(0.3),
+        "queue": None,
         "restart": within_calibration(1.1),
         "load": within_calibration(0.5),
         "first_step": within_calibration(0.1),
@@ -69,7 +79,8 @@ def test_any_delays_are_recovered_also_across_nodes_with_other_clocks(
     _, found = told(in_new_processes(setting, 4 + lost, 4, Delays(detect, stop, restart)), tmp_path)
     known = {"detect": detect, "stop": stop, "restart": restart, "load": load_s, "first_step": 0.1}
     assert found == {name: within_calibration(s) for name, s in known.items()} | {
-        "catch_up": within_calibration(0.1 * lost)
+        "queue": None,
+        "catch_up": within_calibration(0.1 * lost),
     }
 
 
@@ -81,7 +92,7 @@ def test_points_that_nobody_told_are_missing_and_so_are_the_parts_beside_them(tm
         event["seq"] = seq
     found, of_parts = told(story, tmp_path)
     assert (found.detected, found.stopped) == (None, None)
-    assert [name for name, seconds in of_parts.items() if seconds is None] == ["detect", "stop", "restart"]
+    assert [name for name, seconds in of_parts.items() if seconds is None] == ["detect", "stop", "queue", "restart"]
     assert found.first_step is not None
 
 
@@ -185,7 +196,7 @@ def test_a_recovery_that_failed_has_the_points_that_it_came_to(tmp_path: Path) -
     story.end = "failed"
     story.over(1.0)
     found, of_parts = told(story, tmp_path)
-    assert of_parts == dict.fromkeys(("restart", "load", "first_step", "catch_up")) | {
+    assert of_parts == dict.fromkeys(("queue", "restart", "load", "first_step", "catch_up")) | {
         "detect": pytest.approx(0.4),
         "stop": pytest.approx(0.3),
     }
@@ -209,6 +220,31 @@ def test_of_ranks_that_check_together_the_longest_is_taken_out_once(tmp_path: Pa
 def test_the_setting_of_a_story_does_not_move_its_points(tmp_path: Path) -> None:
     plain, _ = told(in_new_processes(Setting(), 6, 4, DELAYS), tmp_path)
     late, _ = told(in_new_processes(replace(Setting(index=2), begin=5000.0), 6, 4, DELAYS), tmp_path)
-    for a, b in zip(plain.in_order(), late.in_order(), strict=True):
-        assert a is not None
-        assert b == pytest.approx(a + 4000)
+    later = late.in_order()
+    for name, t in plain.in_order().items():
+        assert t is not None
+        assert later[name] == pytest.approx(t + 4000)
+
+
+# --- started again by the engine
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_the_engines_queue_is_a_part_of_its_own(tmp_path: Path, nodes: int) -> None:
+    found, seconds = told(by_engine(Setting(nodes=nodes, node_offset_s=(0.0, 30.0)), 6, 4, DELAYS, 120.0), tmp_path)
+    known = {"detect": 0.4, "stop": 0.3, "queue": 120.0, "restart": 1.1, "load": 0.5, "first_step": 0.1}
+    assert seconds == {name: within_calibration(s) for name, s in (known | {"catch_up": 0.2}).items()}
+    assert found.first_step is not None
+    assert found.first_step - found.injected == within_calibration(sum(known.values()))
+
+
+def test_a_start_on_other_machines_is_aligned_by_wall_clocks_and_said_to_be_unresolved(tmp_path: Path) -> None:
+    setting = Setting(nodes=2, node_offset_s=(0.0, 30.0))
+    story = by_engine(setting, 6, 4, DELAYS, 120.0, boots=("one", "two"), clocks_s=(-4000.0, 555.0))
+    _, seconds = told(story, tmp_path)
+    known = {"detect": 0.4, "stop": 0.3, "queue": 120.0, "restart": 1.1, "load": 0.5, "first_step": 0.1}
+    assert seconds == {name: within_calibration(s) for name, s in (known | {"catch_up": 0.2}).items()}
+    assert story.write(tmp_path).uncertainty_s is None
+
+
+def test_on_the_same_machines_clocks_stay_resolved(tmp_path: Path) -> None:
+    launch = by_engine(Setting(nodes=2, node_offset_s=(0.0, 30.0)), 6, 4, DELAYS, 120.0).write(tmp_path)
+    assert launch.uncertainty_s == pytest.approx(1e-5)

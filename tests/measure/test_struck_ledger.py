@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from bench.measure.events import LaunchRecord
 from bench.measure.ledger import ledger
 from bench.schema import CATEGORIES
-from tests.measure.stories import Delays, Setting, Story, in_new_processes, in_place, new_processes, started, twin
+from tests.measure.stories import (
+    Delays,
+    Setting,
+    Story,
+    by_engine,
+    in_new_processes,
+    in_place,
+    new_processes,
+    started,
+    twin,
+)
 
 DELAYS = Delays(detect=0.4, stop=0.3, restart=1.1)
 SAVES = {"arrive": 0.0, "ckpt_peers": 0.0, "ckpt_stall": 0.9}
@@ -48,6 +58,15 @@ def test_the_twin_has_neither_recovery_nor_unexplained_time(tmp_path: Path) -> N
     assert account(twin(Setting(check_s=0.05)), tmp_path) == pytest.approx(
         SAVES | {"startup": 3.0, "useful": 1.2, "shutdown": 0.5}
     )
+
+
+def test_while_the_job_is_in_the_engines_queue_its_nodes_are_away(tmp_path: Path) -> None:
+    for slot in ("0/0", "0/1"):
+        assert account(by_engine(Setting(), 6, 4, DELAYS, 90.0), tmp_path, slot) == pytest.approx(
+            SAVES
+            | {"startup": 3.0, "useful": 1.2, "replay": 0.2, "detect": 0.4, "stop": 0.3, "restart": 1.1, "load": 0.5}
+            | {"shutdown": 0.5, "idle": 90.0}
+        )
 
 
 def test_a_spare_idles_until_it_is_needed_and_the_dead_slot_afterwards(tmp_path: Path) -> None:

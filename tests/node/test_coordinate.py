@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.config import Budget, Checkpoint, Design, Run, Train
+from bench.config import Budget, Checkpoint, Design, Fault, Faults, Recovery, Run, Train
 from bench.design import plan
 from bench.node import follow
 from bench.node.board import Board
@@ -41,7 +41,7 @@ class FakeRunner(threading.Thread):
     def run(self) -> None:
         for order in range(100):
             message = self.board.wait(f"order/{order}", 30)
-            if message["action"] == "end":
+            if message["action"] != "launch":
                 return
             self.seen.append(message["record"])
             answer = self.behaviour(self.node, message["record"])
@@ -49,7 +49,8 @@ class FakeRunner(threading.Thread):
                 self.stops.append(self.board.wait(f"stop/{order}", 30))
                 if answer == SILENT:
                     return
-                answer = {"status": "deadline" if self.stops[-1] == "deadline" else "stopped"}
+                known = ("deadline", "relaunch")
+                answer = {"status": self.stops[-1] if self.stops[-1] in known else "stopped"}
             self.board.post(f"ended/{order}/{self.node}", answer)
 
 
@@ -183,6 +184,7 @@ def test_a_node_that_never_reports_is_lost_after_a_while_and_named_so(stage, mon
     made.play(lambda node, record: SILENT if node == 1 else OK)
     assert made.statuses()[0] == "lost"
     assert made.folder.read_launch(0)["nodes"] == {"0": OK, "1": {"status": "lost"}}
+    assert made.reasons()[0] == "node 1 was lost"
 
 
 def test_a_launch_that_no_longer_fits_the_budget_is_left_out_and_says_so(stage):
@@ -191,6 +193,16 @@ def test_a_launch_that_no_longer_fits_the_budget_is_left_out_and_says_so(stage):
     assert [record["kind"] for record in runner.seen] == ["pilot"]
     assert made.statuses() == ["ok", "skipped", "skipped"]
     assert all(reason.startswith("budget.minutes=1.0 has no room for another ") for reason in made.reasons()[1:])
+
+
+def test_a_launch_that_no_longer_fits_the_jobs_time_limit_is_left_out_and_says_so(stage):
+    made = stage()
+    run = made.folder.read_run()
+    run["occasions"][-1]["ends_by"] = time.time() + 1
+    made.folder.write_run({name: value for name, value in run.items() if name != "schema_version"})
+    made.play(succeed)
+    assert made.statuses() == ["ok", "skipped", "skipped"]
+    assert made.reasons()[1].startswith("the job's time limit (cluster.time) has no room for another ")
 
 
 def test_a_budget_of_gpu_hours_counts_every_rank(stage):
@@ -260,3 +272,64 @@ def test_an_error_of_the_coordinator_itself_leaves_no_runner_waiting(stage, monk
     monkeypatch.setattr(Coordinator, "_status", lambda self, outcomes: 1 / 0)
     runners = made.play(succeed)
     assert [[record["index"] for record in runner.seen] for runner in runners] == [[0], [0]]
+
+
+# --- started again by the engine
+def by_engine(**changes: Any) -> dict[str, Any]:
+    faults = Faults(given=[Fault("sigkill", rank=0)])
+    recovery = Recovery(layers=["requeue"], relaunch="engine", **changes)
+    checkpoint = Checkpoint(arms=["sync_local"], interval=6, verify_content=False)
+    return {
+        "blocks": 1,
+        "design": Design(name="recovery"),
+        "faults": faults,
+        "recovery": recovery,
+        "checkpoint": checkpoint,
+    }
+
+
+def starts(made: Stage, number: int) -> None:
+    """As the engine's own side of a start notes it."""
+    run = made.folder.read_run()
+    run["occasions"][-1]["starts"] = number
+    made.folder.write_run({name: value for name, value in run.items() if name != "schema_version"})
+
+
+def falls_once(made: Stage) -> Behaviour:
+    def behave(node: int, record: dict[str, Any]) -> dict[str, Any] | str:
+        if record["kind"] != "recovery" or record.get("relaunches"):
+            return OK
+        made.server.post("fell/2/0", True)
+        return UNTIL_STOPPED
+
+    return behave
+
+
+def test_a_job_that_the_engine_started_again_goes_on_with_the_launch_that_fell(stage):
+    made = stage(**by_engine())
+    (runner,) = made.play(falls_once(made))
+    assert runner.stops == ["relaunch"]
+    assert made.server.read("order/3") == {"action": "relaunch"}
+    fallen = made.folder.read_launch(2)
+    assert (fallen["status"], fallen["relaunches"][0]["start"]) == ("relaunching", 1)
+    (made.folder.launch_dir(2) / "faults" / "f0.json").write_text("{}")
+
+    starts(made, 2)
+    (runner,) = made.play(falls_once(made))
+    (record,) = runner.seen
+    assert record["started"] == fallen["started"]
+    assert record["relaunches"][0]["back"] >= record["relaunches"][0]["asked"]
+    assert made.statuses() == ["ok", "ok", "ok"]
+    assert (made.folder.launch_dir(2) / "faults" / "f0.json").exists(), "what it had recorded stays with it"
+    assert not (made.folder.launch_dir(2) / "attempts").exists()
+
+
+def test_another_job_begins_a_launch_that_waited_for_the_engine_afresh(stage):
+    made = stage(**by_engine())
+    made.play(falls_once(made))
+    starts(made, 1)
+    (runner,) = made.play(succeed)
+    (record,) = runner.seen
+    assert "relaunches" not in record
+    assert (made.folder.launch_dir(2) / "attempts" / "0" / "launch.json").exists()
+    assert made.statuses() == ["ok", "ok", "ok"]

@@ -23,10 +23,18 @@ def board():
 class Following(threading.Thread):
     """Follows a launch of two nodes; what it found is there after `end()`."""
 
-    def __init__(self, board: Board, deadline_s: float = 30.0, kind: str = "recovery") -> None:
+    def __init__(
+        self,
+        board: Board,
+        deadline_s: float = 30.0,
+        kind: str = "recovery",
+        relaunches: int = 0,
+        left: int | None = None,
+    ) -> None:
         super().__init__(daemon=True)
         self.board = board
-        self.follow = Follow(board, 0, {"kind": kind, "deadline_s": deadline_s}, 2, Pulses(board))
+        record = {"kind": kind, "deadline_s": deadline_s, "relaunches": [{}] * relaunches}
+        self.follow = Follow(board, 0, record, 2, Pulses(board), left)
         self.start()
 
     def run(self) -> None:
@@ -104,6 +112,25 @@ def test_a_wish_to_start_again_is_passed_on_to_all_and_granted_when_all_are_read
     board.wait("again/0/2", 10)
     board.post("ended/0/0", OK)
     board.post("ended/0/1", OK)
+    following.end()
+
+
+def test_where_an_engine_starts_the_job_again_a_fall_ends_it_on_all_nodes(board):
+    following = Following(board, relaunches=1, left=3)
+    board.post("fell/0/1", True)
+    assert board.wait("stop/0", 10) == "relaunch"
+    board.post("ended/0/0", {"status": "relaunch"})
+    board.post("ended/0/1", {"status": "relaunch"})
+    assert following.end() == {"0": {"status": "relaunch"}, "1": {"status": "relaunch"}}
+    assert not board.has("again/0/2"), "no runner starts anything itself"
+
+
+def test_a_job_that_has_used_up_its_restarts_is_not_given_to_the_engine_again(board):
+    following = Following(board, relaunches=3, left=0)
+    board.post("fell/0/3", True)
+    assert board.wait("stop/0", 10) == "failed"
+    board.post("ended/0/0", {"status": "stopped"})
+    board.post("ended/0/1", {"status": "stopped"})
     following.end()
 
 

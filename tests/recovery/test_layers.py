@@ -195,14 +195,6 @@ def test_without_nvrx_its_layers_are_refused_here_and_left_to_the_cluster_elsewh
     assert there is None
 
 
-@pytest.mark.parametrize("cluster", ["emulated", "slurm", "kubernetes"])
-def test_a_whole_job_that_an_engine_should_start_again_is_refused(cluster):
-    engine = Recovery(relaunch="engine")
-    refused = recovery.create("requeue").refusal(Run(cluster=Cluster(name=cluster), recovery=engine))
-    assert refused is not None
-    assert refused.startswith("recovery.relaunch: a restart by the engine itself is not measured by this version")
-
-
 def test_nested_does_not_watch_sections():
     refused = recovery.create("nested").refusal(Run(recovery=Recovery(ft_monitoring="sections")))
     assert refused is not None

@@ -19,7 +19,6 @@ from bench.train.model import (
     Decoder,
     build_model,
     fill_normal,
-    flops_per_token,
     loss,
     rotate,
     rotation,
@@ -65,14 +64,6 @@ def test_the_published_sizes_are_met() -> None:
     assert configured("llama_1b").parameters == 1_235_814_400  # 1.24 billion
     assert configured("gpt2_124m").parameters == pytest.approx(124e6, rel=0.005)
     assert 120e6 < 12 * configured("tiny").parameters < 160e6
-
-
-def test_flops_count_what_multiplies_a_token() -> None:
-    # q and out 2 x 24 x 24, k and v 2 x 24 x 8, feed-forward 3 x 24 x 32, two gains of 24; final gain 24; head 50 x 24
-    weights = 2 * (2 * 24 * 24 + 2 * 24 * 8 + 3 * 24 * 32 + 2 * 24) + 24 + 50 * 24
-    assert flops_per_token(SMALL, seq_len=16) == 6 * weights + 12 * 2 * 24 * 16
-    assert flops_per_token(replace(SMALL, tie_embeddings=True), seq_len=16) == flops_per_token(SMALL, seq_len=16)
-    assert flops_per_token(replace(SMALL, target="some.Module"), seq_len=16) is None
 
 
 # --- what it computes

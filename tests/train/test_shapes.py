@@ -239,6 +239,17 @@ def test_the_driver_learns_the_bytes_and_the_place(tmp_path: Path, monkeypatch: 
     assert settled(Run()) == Run()
 
 
+def test_a_checkpoint_that_only_the_nodes_see_is_left_to_them(tmp_path: Path) -> None:
+    config = Run(state="shapes_of:/claim/big", train=PACED)
+    assert settled(config, elsewhere=True) == config
+    with pytest.raises(BadInput, match=r"^state: /claim/big does not exist"):
+        settled(config)
+    with pytest.raises(BadInput, match=r"^state: claim/big is not here; give the absolute path"):
+        settled(Run(state="shapes_of:claim/big", train=PACED), elsewhere=True)
+    path = saved({"w": torch.zeros(3, 2)}, tmp_path / "w.pt")
+    assert settled(Run(state=f"shapes_of:{path}", train=PACED), elsewhere=True).state_bytes == 24
+
+
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [

@@ -12,7 +12,15 @@ from bench.recovery.inside.torchrun import TorchrunInside
 
 
 class RankMonitor:
-    """This rank's line to ft_launcher's monitor process. `sections`: that is what it watches, else heartbeats."""
+    """This rank's line to ft_launcher's monitor process. `sections`: that is what it watches, else heartbeats.
+
+    The monitor outlives its ranks. When a restarted one ends after `open` and before its first heartbeat or section,
+    NVRx 0.4.1 and 0.7.0 take the restart for aborted, a state that their monitor never leaves: it cuts off every later
+    rank at its first message, and the job fails until its restarts are used up. This hits the rank that failed and
+    those that were waiting for it. Sections are safe, for the first one is opened at once. Heartbeats begin when a rank
+    has started, as in the library's examples, and a fault before that costs the job. That is left as a user's job has
+    it; to send one earlier would put the start under the shorter of the two timeouts.
+    """
 
     def __init__(self, sections: bool) -> None:
         self.sections = sections

@@ -10,12 +10,12 @@ from matplotlib.patches import Patch
 
 from bench.measure.accounted import Accounted
 from bench.measure.events import LaunchRecord
-from bench.measure.recoveries import TWIN, is_recovery
+from bench.measure.recoveries import is_recovery
 from bench.report.data import measured_launches
 from bench.report.figures.base import Missing, Picture
 from bench.report.figures.style import FEW, FILLS, INK, below, box, canvas, percent_axis
 from bench.report.words import digits, percent
-from bench.schema import CATEGORIES, LedgerRow
+from bench.schema import CATEGORIES, TWIN, LedgerRow
 
 TOGETHER = "all launches"
 LEAST_SHARE = 5e-4  # of a bar; less is not seen, and takes no line of the legend

@@ -80,6 +80,7 @@ FILLS = {
     "aborted_step": Fill("#8FB8DE", "xxx"),
     "detect": Fill(BLACK),
     "stop": Fill(GREY, "////"),
+    "queue": Fill(YELLOW, "..."),
     "restart": Fill(ORANGE, "---"),
     "load": Fill(GREEN, "----"),
     "first_step": Fill(SKY, "++"),

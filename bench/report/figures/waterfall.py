@@ -19,7 +19,7 @@ from bench.report.figures.style import FEW, FILLS, INK, below, box, canvas
 from bench.report.words import seconds
 from bench.schema import Recovery
 
-PARTS = ("detect", "stop", "restart", "load", "first_step", "catch_up")
+PARTS = ("detect", "stop", "queue", "restart", "load", "first_step", "catch_up")
 NONE = "no fault struck in this result; a recovery scenario injects some"
 
 
@@ -60,7 +60,7 @@ def draw(result: Accounted) -> Picture:
     axes.set_xlim(left=0)
     axes.set_xlabel("seconds since the fault")
     axes.grid(axis="x")
-    below(axes, figure, 4, _legend())
+    below(axes, figure, 4, _legend([part for part in PARTS if part != "queue" or _values(episodes, part)]))
     counts = sorted({len(mine) for mine in found.values()})
     n = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     caption = (
@@ -93,10 +93,10 @@ def _points(axes: Axes, place: int, episodes: Sequence[Recovery]) -> None:
         )
 
 
-def _legend() -> list[Artist]:
+def _legend(parts: Sequence[str]) -> list[Artist]:
     points: dict[str, Any] = {"linestyle": "none", "markeredgecolor": INK, "markersize": 4.5}
     return [
-        *(Patch(label=part.replace("_", " "), **box(*FILLS[part])) for part in PARTS),
+        *(Patch(label=part.replace("_", " "), **box(*FILLS[part])) for part in parts),
         Line2D([], [], marker="o", markerfacecolor="white", label="recovered", **points),
         Line2D([], [], marker="D", markerfacecolor="#444444", label="caught up", **points),
     ]
