@@ -177,6 +177,24 @@ def test_checkpoints_are_removed_when_the_launch_has_ended(bed):
     assert list(made.node.checkpoint_dir.iterdir()) == []
 
 
+def test_a_launch_that_the_engine_starts_again_keeps_its_checkpoints_for_the_next_start(bed):
+    made = bed(SLEEP)
+    made.board.post("stop/0", "relaunch")
+    assert made.run() == {"status": "relaunch", "codes": {}, "leftovers": []}
+    assert [path.name for path in made.node.checkpoint_dir.iterdir()] == ["launch-0"]
+
+
+def test_in_the_next_start_logs_have_names_of_their_own_and_nothing_is_probed_before_them(bed):
+    made = bed(WRITE_EVENTS, storage=Storage(probe=True))
+    made.record["relaunches"] = [{"asked": 1.0, "start": 1, "back": 2.0}]
+    assert made.run()["status"] == "ok"
+    assert (made.folder.launch_dir(0) / "logs" / "node0-rank-0-attempt1.log").exists()
+    (restart,) = made.events("restart")
+    assert (restart["scope"], restart["attempt"]) == ("job", 1)
+    assert [event["when"] for event in made.events("probe")] == ["after"]
+    assert made.layer.place.launch_id.endswith("-0-1")
+
+
 def test_an_exception_is_still_reported_and_leaves_no_process(bed, monkeypatch):
     made = bed(SLEEP)
 

@@ -169,11 +169,12 @@ def measured(result: Accounted) -> str:
     ranks = f"{summary.world_size} {kind}" if summary.device == "cuda" else f"{summary.world_size} CPU ranks, no GPU"
     saves = sum(arm.cycles for arm in saving_arms(result))
     launches = max((arm.launches for arm in summary.arms), default=0)
+    faults = len(struck(result))
     parts = [
         f"{ranks} in {summary.num_nodes} node{'s' * (summary.num_nodes > 1)} ({summary.machine})",
     ]
     parts += [f"{saves} saves in {launches} launches"] if saves else []
-    parts += [f"{len(struck(result))} faults in {len(measured_launches(result))} launches"] if struck(result) else []
+    parts += [f"{faults} fault{'s' * (faults > 1)} in {len(measured_launches(result))} launches"] if faults else []
     parts += [f"on {' and '.join(dict.fromkeys(dates(result)))}"] if dates(result) else []
     return ", ".join(parts)
 
