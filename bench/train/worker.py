@@ -122,9 +122,7 @@ class Rank:
             gc.collect()
         with ExitStack() as stack:
             with self.inside.section("setup"):
-                strikes.reach(
-                    "recovery", 0
-                )  # within the section, which a job opens as soon as it has greeted its layer
+                strikes.reach("recovery", 0)  # within it: a job opens it as soon as it has greeted its layer
                 join(settings, attempt, self.device)
                 self.recorder.instant("joined", rank=attempt.rank, world_size=attempt.world_size)
                 self.inside.starting()

@@ -18,8 +18,9 @@ class RankMonitor:
     NVRx 0.4.1 and 0.7.0 take the restart for aborted, a state that their monitor never leaves: it cuts off every later
     rank at its first message, and the job fails until its restarts are used up. This hits the rank that failed and
     those that were waiting for it. Sections are safe, for the first one is opened at once. Heartbeats begin when a rank
-    has started, as in the library's examples, and a fault before that costs the job. That is left as a user's job has
-    it; to send one earlier would put the start under the shorter of the two timeouts.
+    has started, as in the library's examples, and a fault between `open` and that costs the job. It is left as a user's
+    job has it: to send one earlier would put the start under the shorter of the two timeouts, and to open the line only
+    after joining, as some jobs do, moves the exposed time to the rest of the start and leaves the join unwatched.
     """
 
     def __init__(self, sections: bool) -> None:
