@@ -232,7 +232,7 @@ class Recovery:
     local_rank: int
     rank: int | None  # of the slot at that moment
     outcome: RecoveryOutcome
-    reason: str = ""  # of unavailable and not_fired, and of a job that fell apart
+    reason: str = ""  # of unavailable and not_fired, and of not_recovered as far as it is known
     layer_used: RecoveryLayer | None = None  # by evidence
     fault_step: int | None = None
     resumed_step: int | None = None

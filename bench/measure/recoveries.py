@@ -67,7 +67,7 @@ def _recovery(pair: Pair, episode: Episode, found: Points, instrument: Instrumen
         faults=[str(fault["id"]) for fault in episode.faults],
         rank=first.get("rank"),
         outcome=episode.outcome,
-        reason=SPLIT if episode.split else "",
+        reason=_reason(course, episode),
         layer_used=layer_used(course, episode),
         fault_step=episode.fault_step,
         resumed_step=resumed,
@@ -88,6 +88,14 @@ def _recovery(pair: Pair, episode: Episode, found: Points, instrument: Instrumen
         instrument_s=_instrument_s(found, instrument),
         points_s=_since_fault(found),
     )
+
+
+def _reason(course: Course, episode: Episode) -> str:
+    """Why a job did not come back, as far as it is known: the last episode of a launch is the one that ended it."""
+    if episode.split:
+        return SPLIT
+    gave_up = episode.outcome == "not_recovered" and episode is course.episodes[-1]
+    return str(course.launch.launch.get("given_up") or "") if gave_up else ""
 
 
 def _planned(launch: LaunchRecord, record: Event) -> Mapping[str, Any]:

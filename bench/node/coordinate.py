@@ -196,9 +196,12 @@ class Coordinator(threading.Thread):
             fault: reason for outcome in outcomes.values() for fault, reason in outcome.get("unavailable", {}).items()
         }
         struck = any((self.folder.launch_dir(launch.index) / "faults").glob("*.json"))
-        if status == "unavailable" or (struck and status in ("failed", "deadline", "stopped", "gone")):
+        found: dict[str, Any] = {"end": end}
+        if struck and status in ("failed", "deadline", "stopped", "gone"):
+            found["given_up"] = self._reason(status, launch, record["deadline_s"], outcomes)
             status = "ok"
-        found: dict[str, Any] = {"status": status, "end": end}
+        status = "ok" if status == "unavailable" else status
+        found["status"] = status
         if launch.endures:
             found["unavailable"] = unavailable
         if status != "ok":

@@ -131,7 +131,7 @@ RECOVERIES = {
     "local_rank": Entry("index", "of the victim on its node"),
     "rank": Entry("index", "of that slot at that moment"),
     "outcome": Entry("name", "recovered, tolerated, not_recovered, not_fired or unavailable"),
-    "reason": Entry("words", "of unavailable and not_fired, and of a job that fell apart"),
+    "reason": Entry("words", "of unavailable and not_fired, and of not_recovered as far as it is known"),
     "layer_used": Entry("name", "the layer that brought the job back, by evidence of its processes"),
     "fault_step": Entry("steps", "finished when the fault struck"),
     "resumed_step": Entry("steps", "step count in the loaded state"),

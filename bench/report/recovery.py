@@ -193,12 +193,14 @@ def prices(layers: Sequence[LayerFigures]) -> Table:
 
 
 def left_out(recoveries: Sequence[Recovery]) -> list[str]:
-    """Faults that this machine cannot do, each with the reason and the layers."""
-    found: dict[tuple[str, str], dict[str, None]] = {}
+    """Faults that this machine cannot do, and jobs that did not come back, each once with its reason."""
+    found: dict[str, None] = {}
     for record in recoveries:
         if record.outcome == "unavailable":
-            found.setdefault((record.label, record.reason), {})[record.layer] = None
-    return [f"{label} was unavailable: {reason}" for label, reason in found]
+            found[f"{record.label} was unavailable: {record.reason}"] = None
+        elif record.outcome == "not_recovered" and record.reason:
+            found[f"{record.label} under {record.layer}: not recovered ({record.reason})"] = None
+    return list(found)
 
 
 def legend(summary: Summary) -> str:

@@ -75,6 +75,7 @@ class Story:
         self.planned: list[dict[str, Any]] = []
         self.unavailable: dict[str, str] = {}
         self.end = "completed"
+        self.given_up: str | None = None
         self.attempts: dict[int, int] = {}  # pid -> attempts
         self.exact = True  # losses and digests as if nothing had happened
         self._pid = 1000
@@ -234,6 +235,7 @@ class Story:
         segment = {"arm": ARM, "cycle": 0, "measured": True, "saves": setting.saves, "interval": setting.interval}
         head = {"index": setting.index, "kind": setting.kind, "occasion": 0, "block": setting.block, "seed": 1}
         tail = {"verify": False, "interval": setting.interval, "status": "ok", "end": self.end}
+        tail |= {"given_up": self.given_up} if self.given_up else {}
         more = {"layer": setting.layer, "faults": self.planned, "unavailable": self.unavailable}
         return head | {"arms": [ARM], "segments": [segment | numbers], "timeouts": setting.timeouts} | tail | more
 

@@ -77,9 +77,10 @@ def test_a_launch_that_hung_until_its_deadline_is_on_record_as_not_recovered(tmp
     story = started(Setting(layer="none"))
     story.steps(6)
     story.strike("collective_hang", story.ranks[1], interruptible=False)
-    story.end = "deadline"
+    story.end, story.given_up = "deadline", "ended at its deadline of 30 s"
     story.over(30.0)
     (found,) = records(tmp_path, story)
+    assert found.reason == "ended at its deadline of 30 s"
     assert (found.outcome, found.label) == ("not_recovered", "collective_hang, not interruptible")
     assert {found.detect_s, found.time_to_recover_s, found.lost_steps} == {None}
 

@@ -333,3 +333,21 @@ def test_another_job_begins_a_launch_that_waited_for_the_engine_afresh(stage):
     assert "relaunches" not in record
     assert (made.folder.launch_dir(2) / "attempts" / "0" / "launch.json").exists()
     assert made.statuses() == ["ok", "ok", "ok"]
+
+
+def test_a_launch_that_its_fault_ended_is_a_result_with_what_the_job_died_of(stage):
+    made = stage(**by_engine())
+
+    def behave(node: int, record: dict[str, Any]) -> dict[str, Any]:
+        if record["kind"] != "recovery":
+            return OK
+        folder = made.folder.launch_dir(record["index"])
+        (folder / "faults" / "f0.json").write_text("{}")
+        (folder / "logs" / "node0-rank-0.log").write_text("RuntimeError: nobody answers\n")
+        return FAILED
+
+    made.play(behave)
+    record = made.folder.read_launch(2)
+    assert (record["status"], record["end"]) == ("ok", "failed")
+    assert record["given_up"] == "RuntimeError: nobody answers"
+    assert "reason" not in record

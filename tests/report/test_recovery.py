@@ -242,3 +242,8 @@ def test_the_timeouts_are_told_once_in_groups_with_their_units() -> None:
     assert screen.text.count("timeouts, from the pilot") == 1
     for part in ("from: step 100 ms, save 200 ms, startup 4.00 s", "soft 5.00 s, hard 10.0 s", "collective 60.0 s"):
         assert part in " ".join(screen.text.split())
+
+
+def test_a_job_that_did_not_come_back_is_listed_with_what_it_died_of() -> None:
+    lost = recovery("in_job", None, "sigkill", launch=3, outcome="not_recovered", reason="no heartbeat could be sent")
+    assert words.left_out([lost, lost]) == ["sigkill under in_job: not recovered (no heartbeat could be sent)"]
