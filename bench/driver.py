@@ -31,7 +31,7 @@ from bench.predict import Prediction, expected_pilot, predict, predict_design
 from bench.progress import Watcher
 from bench.report.terminal import Terminal
 from bench.results import ResultFolder, busy_s
-from bench.schema import UNFINISHED, Summary
+from bench.schema import RELAUNCHING, UNFINISHED, Summary
 from bench.supervise import with_token
 from bench.train import data_check, shapes
 
@@ -352,8 +352,10 @@ class Session:
         for each in self.launches:
             record = self.folder.read_launch(each.index)
             if record is not None and record["status"] in UNFINISHED:
-                status = "interrupted" if self._interrupted else "lost"
-                self.folder.write_launch(each.index, record | {"status": status, "ended": time.time()})
+                end = {"status": "interrupted" if self._interrupted else "lost", "ended": time.time()}
+                if record["status"] == RELAUNCHING:
+                    end["reason"] = "the engine had not started the job again; see the job's own output"
+                self.folder.write_launch(each.index, record | end)
 
     def _budget_used(self) -> dict[str, Any]:
         records = [self.folder.read_launch(each.index) for each in self.launches]

@@ -113,6 +113,10 @@ class ResultFolder:
             (folder / name).mkdir(parents=True, exist_ok=True)
         write_json(folder / "launch.json", content)
 
+    def used_s(self, occasion: Mapping[str, Any]) -> float:
+        """Seconds that an occasion's launches have had their nodes so far, however often its job was started."""
+        return sum(busy_s(self.read_launch(each["index"]) or {}) for each in occasion["launches"])
+
     def set_aside(self, index: int) -> None:
         """Keep what an unfinished attempt at a launch recorded, out of the way of the next attempt."""
         folder = self.launch_dir(index)

@@ -77,18 +77,30 @@ def unpack(source: BinaryIO, result: Path) -> set[int]:
     Raises Broken for a stream that broke off or is no archive.
     """
     ended: set[int] = set()
+    names: set[Path] = set()
     try:
         with gzip.GzipFile(fileobj=source, mode="rb") as packed, tarfile.open(fileobj=packed, mode="r|") as archive:
             for entry in archive:
                 content = archive.extractfile(entry)
                 if content is None or not _belongs(entry.name):
                     raise Broken(f"{entry.name!r} does not belong into a result")
+                names.add(result / entry.name)
                 ended |= _place(result, PurePosixPath(entry.name), content.read())
             while packed.read(1 << 20):  # to the end mark, where the checksum stands
                 pass
     except (EOFError, OSError, tarfile.TarError, zlib.error) as error:
         raise Broken(f"the archive is not whole ({error})") from None
+    for index in ended:
+        _forget(result / "launches" / str(index), names)
     return ended
+
+
+def _forget(launch: Path, names: Collection[Path]) -> None:
+    """Remove what came here of an attempt that has been set aside over there since."""
+    for folder in ("events", "faults", "logs"):
+        for path in (launch / folder).glob("*"):
+            if path not in names:
+                path.unlink()
 
 
 def _belongs(name: str) -> bool:

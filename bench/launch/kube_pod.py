@@ -82,8 +82,8 @@ def _stop(signum: int, frame: FrameType | None) -> None:
 def place_run(given: argparse.Namespace) -> None:
     """Node 0, once all pods are there: put run.json onto the claim, with the environment found here.
 
-    The budget counts from now: the time in a queue is nobody's. A job that the cluster started again goes on with the
-    budget of its first start.
+    The budget counts from now: the time in a queue is nobody's. A job that the cluster started again has used what its
+    launches took.
     """
     folder = ResultFolder(Path(given.result))
     (folder.path / "launches").mkdir(parents=True, exist_ok=True)
@@ -94,15 +94,16 @@ def place_run(given: argparse.Namespace) -> None:
     content["environment"] = described | kept
     last = content["occasions"][-1]
     last["submitted"] = last["started"]
-    last |= _earlier_start(earlier, last["submitted"]) or {"started": time.time(), "starts": 1}
+    starts = _starts(earlier, last["submitted"])
+    used_s = folder.used_s(last) if starts else 0.0
+    last |= {"started": time.time() - used_s, "starts": starts + 1, "job": str(last["submitted"])}
     folder.write_run({name: value for name, value in content.items() if name != "schema_version"})
 
 
-def _earlier_start(earlier: dict[str, Any] | None, submitted: float) -> dict[str, Any] | None:
+def _starts(earlier: dict[str, Any] | None, submitted: float) -> int:
+    """How often the cluster has started this job before."""
     last = earlier["occasions"][-1] if earlier else {}
-    if last.get("submitted") != submitted:
-        return None
-    return {"started": last["started"], "starts": last.get("starts", 1) + 1}
+    return int(last.get("starts", 1)) if last.get("submitted") == submitted else 0
 
 
 # --- the meeting

@@ -116,10 +116,19 @@ def _jobset(config: Run, names: Names, overlay: Overlay) -> Object:
     spec = {
         "ttlSecondsAfterFinished": KEEP_FINISHED_S,
         "network": {"enableDNSHostnames": True, "subdomain": names.run, "publishNotReadyAddresses": True},
-        "failurePolicy": {"maxRestarts": config.recovery.max_restarts if _restarts(config) else 0},
+        "failurePolicy": _failure_policy(config),
         "replicatedJobs": [{"name": "nodes", "replicas": 1, "template": template}],
     }
     return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": _metadata(names), "spec": spec}
+
+
+def _failure_policy(config: Run) -> Object:
+    """Restarts are counted over the whole run, and recovery.max_restarts is what one launch may use up."""
+    if not _restarts(config):
+        return {"maxRestarts": 0}
+    relaunched = sum(launch.layer == "requeue" and bool(launch.faults) for launch in plan(config))
+    late = {"name": "late", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]}
+    return {"maxRestarts": config.recovery.max_restarts * max(relaunched, 1), "rules": [late]}
 
 
 def _restarts(config: Run) -> bool:

@@ -19,12 +19,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bench import environment
 from bench.launch import slurm_commands, slurm_script
 from bench.launch.base import RELAUNCH
-from bench.results import ResultFolder, busy_s, write_json
+from bench.results import ResultFolder, write_json
 
 MEETING_PATIENCE_S = 300.0  # Python on a cold shared file system, and a listing that NFS may have cached for a minute
 LOOK_S = 0.2
@@ -151,17 +150,11 @@ def begin(folder: ResultFolder, task: Task, checkpoint_dir: Path, variables: Map
         "partition": variables.get("SLURM_JOB_PARTITION"),
     }
     last = run["occasions"][-1]
-    last["starts"] = task.restarts + 1
-    last["started"] = time.time() - (used_s(folder, last) if task.restarts else 0.0)
+    last |= {"job": task.job, "starts": task.restarts + 1}
+    last["started"] = time.time() - (folder.used_s(last) if task.restarts else 0.0)
     if (end := variables.get("SLURM_JOB_END_TIME", "")).isdigit():
         last["ends_by"] = int(end) - slurm_script.WARNING_S
     folder.write_run(run)
-
-
-def used_s(folder: ResultFolder, occasion: Mapping[str, Any]) -> float:
-    """Seconds that this occasion's launches took before the job was started again."""
-    records = [folder.read_launch(each["index"]) or {} for each in occasion["launches"]]
-    return float(sum(busy_s(record) for record in records))
 
 
 # --- how the nodes find each other

@@ -106,12 +106,17 @@ def _unattributed_share(evidence: Evidence, launch: int) -> float | None:
 
 def clocks(evidence: Evidence) -> Check:
     """Are times of different nodes comparable at the size of what is measured?"""
-    if evidence.config["num_nodes"] == 1:
-        return answer("clocks", "ok", "one node, one clock", "")
     remedy = "use a quieter network between the node runners (cluster.interface), or larger checkpoints"
     unknown = [launch.index for launch in evidence.measured_launches if launch.uncertainty_s is None]
+    again = [launch.index for launch in evidence.measured_launches if launch.launch.get("relaunches")]
+    if set(unknown) & set(again):
+        reason = f"the engine started launches {listed(unknown)} again on other machines, whose clocks nobody compared"
+        remedy = "times across that restart are as exact as the machines' wall clocks (chrony, ntp)"
+        return answer("clocks", "warn", reason, remedy)
     if unknown:
         return answer("clocks", "warn", f"a node's clock was never compared in launches {listed(unknown)}", remedy)
+    if evidence.config["num_nodes"] == 1:
+        return answer("clocks", "ok", "one node, one clock", "")
     uncertainty_s = max((launch.uncertainty_s or 0.0 for launch in evidence.measured_launches), default=0.0)
     unresolved = []
     for arm in evidence.arms:

@@ -47,7 +47,8 @@ def launches(evidence: Evidence) -> Check:
 
 def _explained(launch: LaunchRecord) -> bool:
     """A launch that its fault ended is a result, and one of which nothing can strike here was never started."""
-    return launch.kind == STRUCK and (bool(launch.faults) or launch.launch.get("end") == "unavailable")
+    ended = bool(launch.faults) or launch.launch.get("end") == "unavailable"
+    return launch.kind == STRUCK and ended and not launch.left_in_queue
 
 
 def _failure(launch: LaunchRecord) -> str:

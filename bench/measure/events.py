@@ -250,6 +250,12 @@ class LaunchRecord:
         return self.launch.get("status") == "skipped"
 
     @property
+    def left_in_queue(self) -> bool:
+        """The engine was asked to start the job again, and was not given the time, or did not do it."""
+        relaunches = self.launch.get("relaunches") or []
+        return bool(relaunches) and "back" not in relaunches[-1]
+
+    @property
     def complete(self) -> bool:
         """Every rank came to the end of the measured part; after faults, every rank that there still was."""
         ended = {worker.slot for worker in self.workers if worker.named("measured_end")}

@@ -1,6 +1,6 @@
 """The points of a recovery: injected, detected, stopped, restarted, loaded, first step, caught up (metrics.md 4).
 
-Where the engine started the job again there is one more: until it is out of the queue, the time is the queue's.
+Where the engine started the job again, the time in its queue is taken out of the part `restart`.
 
 All in seconds of node 0's clock; a point without evidence is None, and so are the parts that it bounds.
 """
@@ -42,10 +42,9 @@ class Points:
     first_step: float | None
     caught_up: float | None
     outlived: int | None  # processes of the old incarnation that were there when the new one was ready
-    queued: float | None = None  # the engine had started the job again on all nodes; None: no engine was asked
+    queues: tuple[tuple[float, float], ...] = ()  # begins and ends of the job's waits in the engine's queue
 
     def in_order(self) -> dict[str, float | None]:
-        """All but `queued`, which only some recoveries have."""
         names = ("injected", "detected", "stopped", "restarted", "loaded", "first_step", "caught_up")
         return {name: getattr(self, name) for name in names}
 
@@ -70,7 +69,7 @@ def points(course: Course, episode: Episode) -> Points:
         first_step=first_step,
         caught_up=_caught_up(course, episode),
         outlived=outlived if restarted is not None else None,
-        queued=_queued(launch, episode.begin, bound),
+        queues=tuple((a, b) for a, b in queues(launch) if episode.begin < b <= bound),
     )
 
 
@@ -95,11 +94,16 @@ def last_step(launch: LaunchRecord) -> int | None:
     return int(segment["saves"]) * int(segment["interval"]) if segment and segment["interval"] else None
 
 
-def _queued(launch: LaunchRecord, begin: float, until: float) -> float | None:
-    """When the runners of all nodes were back at work between two moments, in the job's next start."""
-    again = [runner for runner in launch.runners if int(runner.meta["incarnation"]) > 0]
-    back = [float(event["t"]) for runner in again for event in runner.named("launch_begin")]
-    return max((t for t in back if begin < t <= until), default=None)
+def queues(launch: LaunchRecord) -> list[tuple[float, float]]:
+    """When the whole job was in the engine's queue, s: from the last runner's end to all runners' next begin."""
+    ends: dict[int, list[float]] = {}
+    begins: dict[int, list[float]] = {}
+    for runner in launch.runners:
+        start = int(runner.meta["incarnation"])
+        ends.setdefault(start, []).extend(float(event["t"]) for event in runner.named("launch_end"))
+        begins.setdefault(start, []).extend(float(event["t"]) for event in runner.named("launch_begin"))
+    told = [start for start in sorted(begins) if ends.get(start - 1) and begins[start]]
+    return [(max(ends[start - 1]), max(begins[start])) for start in told]
 
 
 # --- detected ---------------------------------------------------------------------------------------------------------
@@ -131,8 +135,11 @@ def _seen(launch: LaunchRecord, found: list[tuple[float, str, int]]) -> list[tup
 
 
 def away_times(runner: Stream) -> list[tuple[float, float]]:
-    """When the runner's node was away (node_loss), s; until inf if it never came back."""
-    backs = sorted(float(event["t"]) for event in runner.named("back"))
+    """When the runner's node was away (node_loss), s; if it never came back until its part of the launch ended, or inf.
+
+    A job that the engine starts again has other runners, which are not away.
+    """
+    backs = sorted(float(event["t"]) for name in ("back", "launch_end") for event in runner.named(name))
     gone = sorted(float(event["t"]) for event in runner.named("away"))
     return [(t, next((back for back in backs if back > t), float("inf"))) for t in gone]
 
@@ -229,7 +236,7 @@ def parts(found: Points, instrument: Instrument) -> dict[str, float | None]:
     moments = found.in_order()
     between = [instrument.between(begin, end) for begin, end in pairwise(moments.values())]
     named = dict(zip((part for part in PARTS if part != "queue"), between, strict=True)) | {"queue": None}
-    if found.queued is not None:
-        named["queue"] = instrument.between(found.stopped, found.queued)
-        named["restart"] = instrument.between(found.queued, found.restarted)
+    if found.queues and named["restart"] is not None:
+        named["queue"] = sum(end - begin for begin, end in found.queues)  # nobody works meanwhile, no instrument either
+        named["restart"] -= named["queue"]
     return {part: named[part] for part in PARTS}

@@ -38,8 +38,13 @@ def pairs(launches: Sequence[LaunchRecord]) -> list[Pair]:
     for launch in launches:
         if launch.kind == TWIN and launch.complete:
             twins.setdefault(_block_and_arm(launch), Course.of(launch))
-    struck = [launch for launch in launches if launch.kind == STRUCK and launch.launch["status"] not in _NOT_ENDED]
+    struck = [launch for launch in launches if launch.kind == STRUCK and _ended(launch)]
     return [Pair(Course.of(launch), twins.get(_block_and_arm(launch))) for launch in struck]
+
+
+def _ended(launch: LaunchRecord) -> bool:
+    """One that was cut off in the engine's queue says nothing of its fault."""
+    return launch.launch["status"] not in _NOT_ENDED and not launch.left_in_queue
 
 
 def _block_and_arm(launch: LaunchRecord) -> tuple[Any, ...]:
@@ -159,7 +164,6 @@ def _instrument_s(found: Points, instrument: Instrument) -> float | None:
 
 def _since_fault(found: Points) -> dict[str, float | None]:
     times = {name: t for name, t in found.in_order().items() if name != "injected"}
-    times |= {"queued": found.queued} if found.queued is not None else {}
     return {name: None if t is None else t - found.injected for name, t in times.items()}
 
 

@@ -18,10 +18,13 @@ def node_of(slot: str) -> int:
 
 
 def wall(launch: LaunchRecord, slot: str) -> tuple[float, float] | None:
-    """Begin and end of the launch on the slot's node, s, by its runner; None if either is missing."""
-    runners = [runner for runner in launch.runners if runner.node == node_of(slot)]
+    """Begin and end of the launch on the slot's node, s, by its runner; None if either is missing.
+
+    Of a job that the engine started again from the first start to the end of the last.
+    """
+    runners = sorted((r for r in launch.runners if r.node == node_of(slot)), key=lambda r: int(r.meta["incarnation"]))
     begins = [event["t"] for runner in runners for event in runner.named("launch_begin")]
-    ends = [event["t"] for runner in runners for event in runner.named("launch_end")]
+    ends = [event["t"] for runner in runners[-1:] for event in runner.named("launch_end")]
     return (float(min(begins)), float(max(ends))) if begins and ends else None
 
 

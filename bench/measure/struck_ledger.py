@@ -16,7 +16,7 @@ import numpy as np
 from bench.measure.attempts import Attempt, Generation
 from bench.measure.episodes import Course, Episode
 from bench.measure.events import Event, Stream
-from bench.measure.points import away_times, points
+from bench.measure.points import away_times, points, queues
 from bench.measure.slots import all_slots, node_of, wall
 from bench.measure.windows import Coverage, Label, Window, pieces, spans_of
 from bench.schema import SPAN_CATEGORY, LedgerRow
@@ -44,22 +44,17 @@ class _Outage:
     begin: float
     detected: float
     stopped: float
-    queued: float  # the engine had the job started again by then; no later than `stopped` where none was asked
     after: Generation | None  # what ended it
     tried: bool  # something was started anew
 
     def windows(self, slot: str) -> list[Window]:
-        """Detect and stop, then restart until the slot's own first step; a slot that is left out idles instead.
-
-        While the job waits in the engine's queue, its nodes are away.
-        """
+        """Detect and stop, then restart until the slot's own first step; a slot that is left out idles instead."""
         first_step, rest = _NEVER, "restart" if self.tried else "shutdown"
         if self.after is not None:
             own = [each for each in self.after.attempts if each.slot == slot]
             first_step, rest = (float(own[0].steps.t0[0]), "restart") if own else (_NEVER, "idle")
-        points = (self.begin, self.detected, self.stopped, max(self.stopped, self.queued), first_step)
-        bounds = [min(point, first_step) for point in points]
-        categories = ("detect", "stop", "idle", rest)
+        bounds = [self.begin, min(self.detected, first_step), min(self.stopped, first_step), first_step]
+        categories = ("detect", "stop", rest)
         return [Window(a, b, (None, category)) for a, b, category in zip(bounds, bounds[1:], categories, strict=False)]
 
 
@@ -82,15 +77,14 @@ def _of_episode(course: Course, episode: Episode) -> _Outage:
     stopped = found.stopped if found.stopped is not None else found.detected
     stopped = started if stopped is None else stopped
     detected = stopped if found.detected is None else found.detected
-    queued = stopped if found.queued is None else found.queued
-    return _Outage(episode.begin, detected, max(stopped, detected), queued, episode.after, bool(episode.started))
+    return _Outage(episode.begin, detected, max(stopped, detected), episode.after, bool(episode.started))
 
 
 def _of_alarm(earlier: Generation, later: Generation) -> _Outage:
     """From the last step that all ranks finished before it."""
     ends = earlier.ends[1]
     begin = float(ends[ends < later.begin].max(initial=earlier.first_step_end))
-    return _Outage(begin, begin, begin, begin, later, True)
+    return _Outage(begin, begin, begin, later, True)
 
 
 # --- one slot ---------------------------------------------------------------------------------------------------------
@@ -168,7 +162,8 @@ class _Slot:
         yield Window(self._last_sign(), _NEVER, (None, "shutdown"))
 
     def _idle(self) -> Iterator[Window]:
-        """The node away, or the process in reserve, or left out since a recovery with fewer slots."""
+        """The node away, or the job in a queue, or the process in reserve, or left out since a recovery."""
+        yield from (Window(t0, t1, (None, "idle")) for t0, t1 in queues(self.course.launch))
         for runner in self.course.launch.runners:
             if runner.node == node_of(self.slot):
                 yield from (Window(t0, t1, (None, "idle")) for t0, t1 in away_times(runner))

@@ -67,7 +67,8 @@ class Coordinator(threading.Thread):
     def _todo(self) -> list[Launch]:
         occasions = self.folder.read_run()["occasions"]
         launches = [launch_from_json(record) for record in occasions[-1]["launches"]]
-        return [launch for launch in launches if not self._finished(launch)]
+        todo = [launch for launch in launches if not self._finished(launch)]
+        return sorted(todo, key=lambda launch: self._begun(launch) is None)  # nothing may run within its outage
 
     def _finished(self, launch: Launch) -> bool:
         record = self.folder.read_launch(launch.index) or {}
@@ -125,14 +126,16 @@ class Coordinator(threading.Thread):
         """The record of a launch for which the engine has just started the job again; None: it starts afresh."""
         record = self.folder.read_launch(launch.index) or {}
         asked = record["relaunches"][-1] if record.get("status") == RELAUNCHING else None
-        if asked is None or asked["start"] + 1 != self._start():
+        now = self._start()
+        if asked is None or asked["job"] != now["job"] or asked["start"] >= now["start"]:
             return None
         relaunches = [*record["relaunches"][:-1], asked | {"back": time.time()}]
         return record | {"relaunches": relaunches, "status": "running"}
 
-    def _start(self) -> int:
-        """How many times the engine has started this job by now."""
-        return int(self.folder.read_run()["occasions"][-1].get("starts", 1))
+    def _start(self) -> dict[str, Any]:
+        """The engine's job, and how many times it has been started by now."""
+        occasion = self.folder.read_run()["occasions"][-1]
+        return {"job": occasion.get("job"), "start": int(occasion.get("starts", 1))}
 
     def _carry_out(self, order: int, launch: Launch, begun: dict[str, Any] | None) -> None:
         launch = self._settled(launch)
@@ -148,7 +151,7 @@ class Coordinator(threading.Thread):
         if self.cancelled.is_set():
             raise Cancelled
         if self._status(outcomes) == "relaunch":
-            asked = {"asked": time.time(), "start": self._start()}
+            asked = {"asked": time.time()} | self._start()
             relaunches = [*record.get("relaunches", []), asked]
             self.folder.write_launch(launch.index, record | {"status": RELAUNCHING, "relaunches": relaunches})
             raise Relaunch
@@ -165,8 +168,10 @@ class Coordinator(threading.Thread):
     def _relaunches_left(self, launch: Launch, record: dict[str, Any]) -> int | None:
         """None where no engine is asked to start the job again."""
         by_engine = self.config.recovery.relaunch == "engine"
-        if not by_engine or recovery.create(launch.layer).when_one_dies != "requeue":
+        if not (by_engine and launch.endures) or recovery.create(launch.layer).when_one_dies != "requeue":
             return None
+        if self._over_budget(0.0):
+            return 0
         return self.config.recovery.max_restarts - len(record.get("relaunches", []))
 
     def _limits(self, launch: Launch) -> dict[str, Any]:

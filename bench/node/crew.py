@@ -31,6 +31,7 @@ class Crew:
         self.codes: dict[str, int] = {}
         self.generation = self.attempt = starts  # the engine started the job again so many times before this runner
         self._running: dict[int, Process] = {}
+        self._ticks: dict[int, int] = {}  # by pid: with its start time it names a process
         self._logs: list[AgentLog] = []
         self._ok = 0
         self._restart_at: float | None = None  # this node's processes are to start again then
@@ -54,10 +55,11 @@ class Crew:
                 self._logs.append(AgentLog(log, self.layer.anchors, self.recorder))
             pid = self.supervisor.start(process.command, env | process.env, log)
             self._running[pid] = process
+            self._ticks[pid] = process_start_ticks(pid)
             self.recorder.instant(
                 "started",
                 pid=pid,
-                pid_start=process_start_ticks(pid),
+                pid_start=self._ticks[pid],
                 local_rank=process.local_rank,
                 process=name,
                 attempt=self.attempt,
@@ -113,6 +115,7 @@ class Crew:
                 continue  # an adopted orphan
             self.codes[process.name] = ended.code
             about: dict[str, Any] = {"local_rank": process.local_rank, "pid": ended.pid, "process": process.name}
+            about["pid_start"] = self._ticks[ended.pid]
             self.recorder.instant("exited", code=ended.code, **about)
             self._ok += ended.code == 0
             failed = failed or ended.code != 0

@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -73,6 +74,8 @@ class LaunchRunner:
             )
 
     def _run(self) -> str:
+        if self.starts == 0:  # nobody writes before all have met; what an attempt that was cut off left is not resumed
+            _empty(self.scene.checkpoint_dir)
         # Where the job was started again the trainer is waited for: the store was probed before the first start.
         around.clock_and_probe(self.scene, "before", probe=self.starts == 0)
         shm_before = _shm_names()
@@ -81,7 +84,7 @@ class LaunchRunner:
         self.node.board.post(f"done/{self.order}/{self.node.number}", status)  # before it waits for the others
         # Nodes may share a machine: what another one is still ending, at its deadline at the latest, is not left over.
         self.scene.meet("ended", float(self.scene.record["deadline_s"]) + MEETING_PATIENCE_S)
-        self.goes_on = self.node.board.has(stop := f"stop/{self.order}") and self.node.board.read(stop) == "relaunch"
+        self.goes_on = self._stop_reason() == "relaunch"  # it decides in _clean whether checkpoints stay
         for fault, evidence in self.injector.finish().items():
             self.recorder.instant("undone", fault=fault, evidence=evidence)
             if "oom_kill" in evidence:
@@ -93,6 +96,10 @@ class LaunchRunner:
         around.clock_and_probe(self.scene, "after", probe=not self.goes_on)
         self.scene.meet("clean")  # the folder of checkpoints is shared: nobody removes it while another node reads
         return status
+
+    def _stop_reason(self) -> str | None:
+        stop = f"stop/{self.order}"
+        return str(self.node.board.read(stop)) if self.node.board.has(stop) else None
 
     def _site(self) -> Site:
         return Site(
@@ -116,7 +123,7 @@ class LaunchRunner:
         for node in range(self.node.config.num_nodes):
             self.unavailable |= board.read(f"{key}/{node}")
         self.faults = [fault for fault in self.scene.record["faults"] if fault["id"] not in self.unavailable]
-        return bool(planned) and not self.faults
+        return bool(planned) and not self.faults and self.starts == 0
 
     # --- the agent and its ranks
     def _start(self, generation: int, attempt: int) -> list[Process]:
@@ -187,7 +194,7 @@ class LaunchRunner:
             gpus.close()
 
     def _until_the_end(self, memory: MemoryWatch, gpus: telemetry.Telemetry) -> str:
-        stop, next_ship = f"stop/{self.order}", 0.0
+        next_ship = 0.0
         while True:
             gpus.look()
             self.gone.look()
@@ -198,8 +205,7 @@ class LaunchRunner:
                 return status
             if self._agent_lingers():
                 return "ok"
-            if self.node.board.has(stop):
-                reason = self.node.board.read(stop)
+            if (reason := self._stop_reason()) is not None:
                 over = "gone" if self.crew.without_ranks else "ok"
                 return {"deadline": "deadline", "over": over, "relaunch": "relaunch"}.get(reason, "stopped")
             memory.look()
@@ -234,6 +240,15 @@ class LaunchRunner:
         for folder in done_with:
             shutil.rmtree(folder, ignore_errors=True)
         return left
+
+
+def _empty(folder: Path) -> None:
+    """Remove what is in it, while others may do the same."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _shm_names() -> set[str]:

@@ -73,6 +73,17 @@ def test_the_record_of_another_run_is_not_taken_over(tmp_path, here):
     assert here.read_run()["environment"] == {"cpu": "of the machine that submits"}
 
 
+def test_what_came_of_an_attempt_that_was_set_aside_over_there_since_is_forgotten_here(there, here):
+    there.write_launch(1, {"index": 1, "status": "running"})
+    unpack(io.BytesIO(packed(there)), here.path)
+    there.set_aside(1)
+    there.write_launch(1, {"index": 1, "status": "ok"})
+    (there.launch_dir(1) / "events" / "worker-n0-r0-99-1.jsonl").write_text("{}\n")
+    assert unpack(io.BytesIO(packed(there)), here.path) == {0, 1}
+    assert files(here) == files(there)
+    assert [path.name for path in (here.launch_dir(1) / "events").iterdir()] == ["worker-n0-r0-99-1.jsonl"]
+
+
 def test_while_a_launch_runs_only_what_progress_is_read_from_is_brought(there, here):
     assert unpack(io.BytesIO(packed(there, live=True)), here.path) == {0}
     brought = [name for name in files(here) if name.startswith("launches/1/")]

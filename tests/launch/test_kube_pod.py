@@ -92,7 +92,7 @@ def given(tmp_path) -> argparse.Namespace:
         "schema_version": 1,
         "token": "t",
         "environment": {"machine": "lab", "device": "cuda", "cpu": "of the machine that submits"},
-        "occasions": [{"started": 1000.0, "launches": [1, 2]}],
+        "occasions": [{"started": 1000.0, "launches": [{"index": 1}, {"index": 2}]}],
     }
     (tmp_path / "submitted.json").write_text(json.dumps(submitted))
     return argparse.Namespace(
@@ -120,21 +120,24 @@ def test_the_budget_counts_from_when_all_pods_are_there(given):
     before = time.time()
     last = placed(given)["occasions"][-1]
     assert before <= last["started"] <= time.time()
-    assert (last["submitted"], last["launches"]) == (1000.0, [1, 2])
+    assert (last["submitted"], last["launches"]) == (1000.0, [{"index": 1}, {"index": 2}])
 
 
-def test_a_job_that_the_cluster_started_again_goes_on_with_its_budget_and_a_new_session_gets_its_own(given):
+def test_a_job_that_the_cluster_started_again_has_used_its_budget_and_a_new_session_gets_its_own(given, monkeypatch):
+    monkeypatch.setattr(kube_pod.time, "time", lambda: 5000.0)
     first = placed(given)["occasions"][-1]
+    waits = {"started": 130.0, "status": "relaunching", "relaunches": [{"asked": 150.0, "start": 1}]}
+    ResultFolder(Path(given.result)).write_launch(1, waits)
     second = placed(given)["occasions"][-1]
-    assert second["started"] == first["started"]
-    assert (first["starts"], second["starts"]) == (1, 2)
+    assert (first["started"], second["started"]) == (5000.0, 4980.0)
+    assert (first["starts"], second["starts"], first["job"] == second["job"]) == (1, 2, True)
     resumed = json.loads(given.run_json.read_text())
     resumed["occasions"][-1]["started"] = 2000.0
     given.run_json.write_text(json.dumps(resumed))
     again = placed(given)["occasions"][-1]
     assert again["submitted"] == 2000.0
-    assert again["started"] > first["started"]
-    assert again["starts"] == 1
+    assert (again["started"], again["starts"]) == (5000.0, 1)
+    assert again["job"] != first["job"]
 
 
 # --- the process

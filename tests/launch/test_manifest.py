@@ -157,7 +157,9 @@ def test_one_pod_with_one_runner_stands_for_each_node_and_is_never_started_twice
     assert spec["podReplacementPolicy"] == "Failed"
     if config.recovery.relaunch == "engine":  # any failure fails the Job, so that the JobSet starts all pods again
         assert (spec["backoffLimit"], "backoffLimitPerIndex" in spec) == (0, False)
-        assert objects["JobSet"]["spec"]["failurePolicy"] == {"maxRestarts": config.recovery.max_restarts}
+        policy = objects["JobSet"]["spec"]["failurePolicy"]
+        assert policy["maxRestarts"] == config.recovery.max_restarts
+        assert [rule["onJobFailureReasons"] for rule in policy["rules"]] == [["DeadlineExceeded"]]
     else:  # a lost node leaves the runners of the others alone
         assert (spec["backoffLimitPerIndex"], "backoffLimit" in spec) == (0, False)
 

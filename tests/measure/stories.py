@@ -119,9 +119,11 @@ class Story:
         if clocks_s is not None:
             self.setting = replace(self.setting, node_offset_s=clocks_s)
         numbers = range(self.setting.nodes)
-        again = [File("runner", self.setting.scenario, n, -1, self.t - 0.3, 50 + n) for n in numbers]
+        first = 50 + len(self.earlier_runners)
+        again = [File("runner", self.setting.scenario, n, -1, self.t - 0.3, first + n) for n in numbers]
+        number = 1 + max(int(runner.events[0]["incarnation"]) for runner in self.runners)
         for runner in again:
-            runner.events[0] |= {"incarnation": 1, "boot": boots[1]}
+            runner.events[0] |= {"incarnation": number, "boot": boots[1]}
             clock = {"offset_s": runner.offset_s - again[0].offset_s, "uncertainty_s": 1e-5 if runner.node else 0.0}
             runner.instant("clock", self.t - 0.2, **clock, when="before")
             runner.instant("launch_begin", self.t)
@@ -355,6 +357,21 @@ def by_engine(
     """The last rank is killed; the job ends, waits in the engine's queue and starts again as a whole."""
     story = started(replace(setting, layer="requeue"))
     story.steps(at_step)
+    through_the_queue(story, resumed, delays, queue_s, boots, clocks_s)
+    story.steps(setting.last_step)
+    story.finish()
+    return story
+
+
+def through_the_queue(
+    story: Story,
+    resumed: int,
+    delays: Delays,
+    queue_s: float,
+    boots: tuple[str, str] = ("one", "one"),
+    clocks_s: Sequence[float] | None = None,
+) -> None:
+    """From the fault to the first attempt in the job's next start, ready to step."""
     old, victim = list(story.ranks), story.ranks[-1]
     story.strike("sigkill", victim)
     story.hold(old[:-1], story.t, ended=False)
@@ -370,6 +387,3 @@ def by_engine(
     story.job_again(boots, clocks_s)
     story.t += delays.restart / 2
     story.attempt([story.process(slot) for slot in story.slots], resumed, join_s=delays.restart - delays.restart / 2)
-    story.steps(setting.last_step)
-    story.finish()
-    return story

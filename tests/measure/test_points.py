@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bench.measure.episodes import Course
-from bench.measure.points import Instrument, Points, parts, points
+from bench.measure.points import Instrument, Points, away_times, parts, points
 from tests.measure.stories import (
     Delays,
     Setting,
@@ -20,6 +20,7 @@ from tests.measure.stories import (
     in_place,
     new_processes,
     started,
+    through_the_queue,
 )
 
 DELAYS = Delays(detect=0.4, stop=0.3, restart=1.1)
@@ -248,3 +249,32 @@ def test_a_start_on_other_machines_is_aligned_by_wall_clocks_and_said_to_be_unre
 def test_on_the_same_machines_clocks_stay_resolved(tmp_path: Path) -> None:
     launch = by_engine(Setting(nodes=2, node_offset_s=(0.0, 30.0)), 6, 4, DELAYS, 120.0).write(tmp_path)
     assert launch.uncertainty_s == pytest.approx(1e-5)
+
+
+def test_the_start_between_two_queues_is_part_of_the_restart(tmp_path: Path) -> None:
+    """A second fault strikes before the job has stepped again."""
+    story = started(Setting(layer="requeue"))
+    story.steps(6)
+    through_the_queue(story, 4, DELAYS, 50.0)
+    story.step = 0
+    through_the_queue(story, 4, DELAYS, 70.0)
+    story.steps(12)
+    story.finish()
+    found, seconds = told(story, tmp_path)
+    assert len(found.queues) == 2
+    assert seconds["queue"] == within_calibration(120.0)
+    # the first start until it was struck and gone (it had joined and loaded), and the second until it was ready
+    assert seconds["restart"] == within_calibration((1.1 + 0.5 + 0.4 + 0.3) + 1.1)
+
+
+def test_a_node_that_was_lost_is_there_again_once_the_engine_has_started_the_job(tmp_path: Path) -> None:
+    story = started(Setting(layer="requeue", nodes=2, ranks_per_node=1))
+    story.steps(6)
+    story.runners[1].instant("away", story.t, fault="f0")
+    through_the_queue(story, 4, DELAYS, 50.0)
+    story.steps(12)
+    story.finish()
+    (earlier, later) = (runner for runner in story.write(tmp_path).runners if runner.node == 1)
+    ((begin, end),) = away_times(earlier)
+    assert end - begin == within_calibration(0.7)
+    assert away_times(later) == []

@@ -171,3 +171,15 @@ def test_the_step_time_leaves_out_saves_and_what_came_after_the_fault(tmp_path: 
 )
 def test_a_fault_is_labelled_by_what_makes_it_another_fault(fault: dict[str, object], text: str) -> None:
     assert label({"node": 0, "local_rank": 1} | fault) == text
+
+
+def test_a_launch_that_was_left_in_the_engines_queue_says_nothing_of_its_fault(tmp_path: Path) -> None:
+    story = started(Setting(layer="requeue"))
+    story.steps(6)
+    story.strike("sigkill", story.ranks[1])
+    story.over()
+    launch = story.write(tmp_path)
+    launch.launch.update(status="interrupted", relaunches=[{"asked": 1.0, "start": 1, "job": "7"}])
+    assert recoveries(pairs([launch])) == []
+    launch.launch["relaunches"][0]["back"] = 2.0
+    assert [record.outcome for record in recoveries(pairs([launch]))] == ["not_recovered"]

@@ -324,6 +324,16 @@ def test_a_job_that_the_engine_started_again_goes_on_with_the_launch_that_fell(s
     assert not (made.folder.launch_dir(2) / "attempts").exists()
 
 
+def test_nothing_runs_within_the_outage_of_the_launch_that_waits(stage):
+    """An earlier launch that had failed, or did not fit, is tried again in the next start, but after that one."""
+    made = stage(**by_engine())
+    made.play(falls_once(made))
+    made.folder.write_launch(1, made.folder.read_launch(1) | {"status": "failed"})
+    starts(made, 2)
+    (runner,) = made.play(falls_once(made))
+    assert [record["index"] for record in runner.seen] == [2, 1]
+
+
 def test_another_job_begins_a_launch_that_waited_for_the_engine_afresh(stage):
     made = stage(**by_engine())
     made.play(falls_once(made))

@@ -195,6 +195,17 @@ def test_in_the_next_start_logs_have_names_of_their_own_and_nothing_is_probed_be
     assert made.layer.place.launch_id.endswith("-0-1")
 
 
+def test_a_launch_that_begins_finds_no_checkpoint_of_an_attempt_that_was_cut_off(bed):
+    stale = [bed(SLEEP).node.checkpoint_dir / "launch-0" / name for name in ("sync_local/step-00000006/shard.pt", "x")]
+    for path in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("old")
+    made = bed(SLEEP)
+    made.board.post("stop/0", "relaunch")
+    made.run()
+    assert list((made.node.checkpoint_dir / "launch-0").iterdir()) == []
+
+
 def test_an_exception_is_still_reported_and_leaves_no_process(bed, monkeypatch):
     made = bed(SLEEP)
 
