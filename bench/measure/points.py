@@ -236,7 +236,7 @@ def parts(found: Points, instrument: Instrument) -> dict[str, float | None]:
     moments = found.in_order()
     between = [instrument.between(begin, end) for begin, end in pairwise(moments.values())]
     named = dict(zip((part for part in PARTS if part != "queue"), between, strict=True)) | {"queue": None}
-    if found.queues and named["restart"] is not None:
-        named["queue"] = sum(end - begin for begin, end in found.queues)  # nobody works meanwhile, no instrument either
-        named["restart"] -= named["queue"]
+    if found.queues and (restart_s := named["restart"]) is not None:
+        queue_s = sum(end - begin for begin, end in found.queues)  # nobody works meanwhile, no instrument either
+        named |= {"queue": queue_s, "restart": restart_s - queue_s}
     return {part: named[part] for part in PARTS}
