@@ -210,11 +210,11 @@ def test_a_node_that_loses_power_costs_its_launch_and_the_run_ends_by_itself_wit
 def test_the_loss_of_the_first_node_ends_the_wait_and_gives_the_other_nodes_back(slurm):
     cluster = slurm(2)
     process = cluster.start("scenario=ckpt_smoke", "num_nodes=2", *SMALL, "cycles=100")
-    cluster.until(lambda: (cluster.result / "run.json").exists() and cluster.training(0), process)
+    cluster.until(lambda: cluster.statuses().get(1) == "running" and cluster.training(1), process)
     cluster.control("kill-node", 1)
     out = cluster.finish(process, 1)
     assert "has lost its first node" in out
-    assert cluster.statuses() == {0: "lost"}
+    assert cluster.statuses() == {0: "ok", 1: "lost"}
     cluster.until(lambda: not cluster.jobs())
 
 
