@@ -16,6 +16,7 @@ from bench.measure.slots import all_slots
 from bench.schema import ENDURING, STRUCK, TWIN, UNFINISHED, Recovery, RecoveryOutcome
 
 SPLIT = "the job fell apart: groups of ranks went on by themselves, each as the whole job"
+_OF_OTHERS = ("RestartAbort", "RankShouldRestart")  # what the Wrapper raises in ranks that did not fail themselves
 _NOT_ENDED = (*UNFINISHED, "skipped")
 
 
@@ -99,8 +100,12 @@ def _reason(course: Course, episode: Episode) -> str:
     """Why a job did not come back, as far as it is known: the last episode of a launch is the one that ended it."""
     if episode.split:
         return SPLIT
-    gave_up = episode.outcome == "not_recovered" and episode is course.episodes[-1]
-    return str(course.launch.launch.get("given_up") or "") if gave_up else ""
+    if episode.outcome != "not_recovered" or episode is not course.episodes[-1]:
+        return ""
+    caught = [event for attempt in episode.started for event in attempt.named("caught")]
+    own = [event for event in caught if not str(event["error"]).startswith(_OF_OTHERS)]
+    last = max(own, key=lambda event: float(event["t"]), default=None)
+    return str(last["error"] if last is not None else course.launch.launch.get("given_up") or "")
 
 
 def _planned(launch: LaunchRecord, record: Event) -> Mapping[str, Any]:

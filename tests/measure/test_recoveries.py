@@ -183,3 +183,18 @@ def test_a_launch_that_was_left_in_the_engines_queue_says_nothing_of_its_fault(t
     assert recoveries(pairs([launch])) == []
     launch.launch["relaunches"][0]["back"] = 2.0
     assert [record.outcome for record in recoveries(pairs([launch]))] == ["not_recovered"]
+
+
+def test_a_job_that_never_came_back_names_the_last_error_of_its_own(tmp_path: Path) -> None:
+    story = started(Setting(layer="in_process"))
+    story.steps(6)
+    story.strike("sigkill", story.ranks[1])
+    survivor, story.t = story.ranks[0], story.t + 1
+    for error in ("WrongWorldSize: written by 2 ranks", "RestartAbort: max_iterations"):
+        story.t += 1
+        story.attempt([survivor], None)
+        survivor.instant("caught", story.t, error=error)
+    story.end, story.given_up = "failed", "the last line of a log"
+    story.over()
+    (found,) = records(tmp_path, story)
+    assert (found.outcome, found.reason) == ("not_recovered", "WrongWorldSize: written by 2 ranks")
