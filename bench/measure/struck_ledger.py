@@ -158,6 +158,7 @@ class _Slot:
         for outage in self.outages:
             yield from outage.windows(self.slot)
         yield from self._aborted()
+        yield from self._slowed()
         yield Window(self.begin, self._first_work(), (None, "startup"))
         yield Window(self._last_sign(), _NEVER, (None, "shutdown"))
 
@@ -177,6 +178,13 @@ class _Slot:
 
     def _next_attempt(self, t: float) -> float:
         return min((attempt.begin for attempt in self.attempts if attempt.begin > t), default=_NEVER)
+
+    def _slowed(self) -> Iterator[Window]:
+        """What slow_rank adds before its victim's steps is part of slow steps, as it is for those who wait in theirs."""
+        for fault in self.course.launch.faults:
+            if fault["kind"] == "slow_rank" and f"{fault['node']}/{fault['local_rank']}" == self.slot:
+                begin = float(fault["t"])
+                yield Window(begin, self._next_attempt(begin), (None, "useful"))
 
     def _aborted(self) -> Iterator[Window]:
         """Spans that were left without their end. Of one in a process that was killed only its begin is on record."""

@@ -267,3 +267,21 @@ def test_the_categories_add_up_to_the_wall_time_less_the_checks_of_every_slot(
         if cut is None:
             assert categories["unattributed"] == pytest.approx(0, abs=1e-7)
             assert min(categories.values()) > -1e-7
+
+
+def test_the_delay_of_a_slow_rank_is_part_of_its_steps(tmp_path: Path) -> None:
+    story = started(Setting(layer="requeue"))
+    story.steps(5)
+    slow, other = story.ranks
+    story.strike("slow_rank", slow)
+    for step in (6, 7):
+        about = story._about_step() | {"step": step}
+        slow.span("step", story.t + 1.0, story.t + 1.1, **about)
+        other.span("step", story.t, story.t + 1.1, **about)
+        story.step, story.t = step, story.t + 1.1
+    story.steps(12)
+    story.finish()
+    found = accounts(story.write(tmp_path))
+    for slot in ("0/0", "0/1"):
+        assert found[slot]["useful"] == pytest.approx(10 * 0.1 + 2 * 1.1)
+        assert found[slot]["unattributed"] == pytest.approx(0, abs=1e-9)
