@@ -180,7 +180,7 @@ class _Slot:
         return min((attempt.begin for attempt in self.attempts if attempt.begin > t), default=_NEVER)
 
     def _slowed(self) -> Iterator[Window]:
-        """What slow_rank adds before its victim's steps is part of slow steps, as it is for those who wait in theirs."""
+        """What slow_rank adds before a step of its victim is part of that step, as it is for those who wait in it."""
         for fault in self.course.launch.faults:
             if fault["kind"] == "slow_rank" and f"{fault['node']}/{fault['local_rank']}" == self.slot:
                 begin = float(fault["t"])
