@@ -13,13 +13,13 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from bench.measure.accounted import Accounted
+from bench.measure.points import PARTS
 from bench.report.data import struck
 from bench.report.figures.base import Missing, Picture
 from bench.report.figures.style import FEW, FILLS, INK, below, box, canvas
 from bench.report.words import seconds
 from bench.schema import Recovery
 
-PARTS = ("detect", "stop", "queue", "restart", "load", "first_step", "catch_up")
 NONE = "no fault struck in this result; a recovery scenario injects some"
 
 

@@ -6,8 +6,8 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from bench.checkpoint import STRATEGIES
+from bench.measure.points import PARTS
 from bench.report.figures.style import FILLS, LOOKS, applied, canvas, decades, look, plain_seconds
-from bench.report.figures.waterfall import PARTS
 from bench.schema import CATEGORIES
 
 
