@@ -126,8 +126,10 @@ class Coordinator(threading.Thread):
         """The record of a launch for which the engine has just started the job again; None: it starts afresh."""
         record = self.folder.read_launch(launch.index) or {}
         asked = record["relaunches"][-1] if record.get("status") == RELAUNCHING else None
+        if asked is None:
+            return None
         now = self._start()
-        if asked is None or asked["job"] != now["job"] or asked["start"] >= now["start"]:
+        if asked["job"] != now["job"] or asked["start"] >= now["start"]:
             return None
         relaunches = [*record["relaunches"][:-1], asked | {"back": time.time()}]
         return record | {"relaunches": relaunches, "status": "running"}
