@@ -41,7 +41,9 @@ IFNAME = "GLOO_SOCKET_IFNAME"
 
 
 def say(**found: Any) -> None:
-    print(json.dumps(found), flush=True)
+    """Print a line in one write: ranks share a pipe, and under PYTHONUNBUFFERED print() writes the line's end apart."""
+    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.flush()
 
 
 def arguments() -> argparse.Namespace:

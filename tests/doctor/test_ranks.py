@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import socket
 
@@ -80,6 +81,22 @@ def test_tasks_of_a_step_find_each_other_by_the_file_and_this_machines_own_addre
     assert len(found.all("clock")) == 1
     assert len(set(found.all("host"))) == 1
     assert found.across
+
+
+def test_a_line_is_one_write_even_without_a_buffer(monkeypatch):
+    written = []
+
+    class Pipe(io.RawIOBase):
+        def writable(self):
+            return True
+
+        def write(self, some):
+            written.append(bytes(some))
+            return len(some)
+
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(Pipe(), write_through=True))
+    ranks.say(host="a")
+    assert written == [b'{"host": "a"}\n']
 
 
 def test_an_address_is_read_whole_or_not_at_all(tmp_path):
