@@ -481,7 +481,7 @@ def all_processes() -> Iterator[psutil.Process]:
 
 @pytest.mark.slow
 def test_the_quick_and_the_full_design_agree_about_the_shares(place):
-    """Paced steps, so that the share is no difference of noise; 3 launches each: fewer do not show how launches differ."""
+    """Paced steps: the share is no difference of noise. Three launches each: fewer do not show how launches differ."""
     shared = ["scenario=ckpt_smoke", "checkpoint.verify_content=false", "checkpoint.interval=5"]
     shared += ["train.compute=paced", "train.step_s=0.02"]
     place.run(*shared, "launches=3", "cycles=5")
