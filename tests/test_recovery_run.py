@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.whole_runs import carried_through
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -30,7 +32,7 @@ def came_back(summary: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
 @pytest.mark.slow
 def test_the_smoke_run_recovers_each_fault_by_the_layer_it_is_meant_for(tmp_path):
     done, summary = run(tmp_path, "recovery_smoke")
-    assert done.returncode == 0, done.stdout
+    assert carried_through(done.returncode, tmp_path / "results" / "latest"), done.stdout
     assert came_back(summary) == {
         "exception/in_process": ("recovered", "in_process"),
         "sigkill/in_job": ("recovered", "in_job"),
@@ -65,7 +67,7 @@ def test_two_faults_in_one_launch_are_two_episodes_and_the_end_is_still_exact(tm
 def test_a_fault_that_the_layer_cannot_undo_is_a_result_and_the_run_goes_on(tmp_path):
     words = ["recovery.layers=[none, requeue]", "recovery.only=[sigkill/none, sigkill/requeue]"]
     done, summary = run(tmp_path, "recovery_smoke", *words, "faults.given=[{kind: sigkill, rank: 0}]")
-    assert done.returncode == 0, done.stdout
+    assert carried_through(done.returncode, tmp_path / "results" / "latest"), done.stdout
     assert came_back(summary) == {
         "sigkill/none": ("not_recovered", None),
         "sigkill/requeue": ("recovered", "requeue"),

@@ -12,6 +12,7 @@ import pytest
 
 from bench.checkpoint import throttled
 from bench.checkpoint.probe import write_once
+from tests.whole_runs import carried_through
 
 LIMIT_BYTES_PER_S = 60 << 20
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,7 +65,7 @@ def test_a_run_on_it_finds_its_speed_and_what_asynchronous_saves_hide(tmp_path: 
     command = [sys.executable, "-m", "bench", "run", "scenario=aws_scaled", "launches=1", "cycles=4"]
     command += [f"results_dir={tmp_path}", f"work_dir={tmp_path / 'work'}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert carried_through(done.returncode, tmp_path / "latest"), done.stdout + done.stderr
     summary = json.loads((tmp_path / "latest" / "summary.json").read_text())
     arms = {arm["name"]: arm for arm in summary["arms"]}
     assert summary["probe_bytes_per_s"]["median"] == pytest.approx(LIMIT_BYTES_PER_S, rel=0.1)
