@@ -93,6 +93,11 @@ class Comparison:
         return [row for row in self.rows if row.quantity.cost and row.exceeds(limit)]
 
     @property
+    def lost(self) -> list[Compared]:
+        """Costs that `base` has and `new`, which was to measure them, has not: nobody knows whether they rose."""
+        return [row for row in self.rows if row.quantity.cost and row.base is not None and row.new is None]
+
+    @property
     def judged(self) -> bool:
         """Some cost was measured on both sides."""
         return any(row.quantity.cost and row.outcome != "not_measured" for row in self.rows)

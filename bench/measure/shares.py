@@ -24,6 +24,7 @@ class Share:
     share: float | None  # None: K is not known
     saturated: bool
     stall_share: float | None = None
+    wait_s: float = 0.0  # by which a save is longer than one that follows no write: P - (C + K) where L decides
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def share_at_compute(compute_s: float, cost_s: float, durable_s: float | None = 
     period_s = free_s if durable_s is None else max(free_s, durable_s)
     if period_s <= 0:
         return None
-    return Share(period_s, (period_s - compute_s) / period_s, period_s > free_s)
+    return Share(period_s, (period_s - compute_s) / period_s, period_s > free_s, wait_s=period_s - free_s)
 
 
 def share_at_period(period_s: float, cost_s: float, durable_s: float | None = None) -> Share | None:
@@ -55,7 +56,8 @@ def share_at_period(period_s: float, cost_s: float, durable_s: float | None = No
     shorter than L of a background write becomes L.
     """
     if period_s <= cost_s:
-        return Share(max(period_s, durable_s or 0.0), 1.0, True)
+        reached_s = max(period_s, durable_s or 0.0)
+        return Share(reached_s, 1.0, True, wait_s=max(reached_s - cost_s, 0.0))
     return share_at_compute(period_s - cost_s, cost_s, durable_s)
 
 
@@ -80,7 +82,7 @@ def sample_share(sample: Sample, period: Period) -> Share | None:
     found = _measured_share(sample, durable_s) if period.measured else _derived_share(sample.cost_s, durable_s, period)
     if found is None or sample.blocking_s is None:
         return found
-    return replace(found, stall_share=min(stall_share(sample.blocking_s, found.period_s), 1.0))
+    return replace(found, stall_share=min(stall_share(sample.blocking_s + found.wait_s, found.period_s), 1.0))
 
 
 def _measured_share(sample: Sample, durable_s: float | None) -> Share | None:

@@ -107,8 +107,16 @@ def _not_measured(name: str, arm: Arm | None) -> str:
 
 def _period(period: Period, arm: Arm) -> str:
     length = f" of {_seconds(arm.period_s)}" if arm.period_s is not None else ""
-    saturated = ", lengthened because saves wait for each other," if arm.saturated else ""
-    return f"{period.text}{length}{saturated}"
+    return f"{period.text}{length}{_crowding(period, arm)}"
+
+
+def _crowding(period: Period, arm: Arm) -> str:
+    """Why saves are not as far apart as asked, or leave no time between them."""
+    if not arm.saturated:
+        return ""
+    if period.wall_s is not None and arm.period_s is not None and arm.period_s <= period.wall_s:
+        return ", which saving alone fills,"
+    return ", lengthened because saves wait for each other,"
 
 
 _INTERVALS = {"ci95": "95 % interval", "range": "range", "within_run": "within one run"}

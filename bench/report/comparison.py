@@ -25,10 +25,10 @@ KEYS = {
     "run": "one result folder, two of whose arms are compared, pair by pair",
     "base_arm": "with run: the arm that the other is held against",
     "new_arm": "with run: the arm that may be better or worse",
-    "fail_above": "exit with 1 if K or its share rose by more than this, and the rise is no noise",
+    "fail_above": "exit with 1 if K or its share rose by more than this and the rise is no noise, or is missing in new",
     "allow_unlike": "true: compare results that did not do the same work",
 }
-CODES = "0 compared, 1 worse than fail_above allows, 2 bad input"
+CODES = "0 compared, 1 worse than fail_above allows, or not known to be better, 2 bad input"
 
 
 def usage() -> str:
@@ -203,9 +203,11 @@ def _judge(comparison: Comparison, results: Results, limit: float, terminal: Ter
             )
         else:
             terminal.say(f"{name} is worse: {rise}, but within noise", "yellow")
+    for row in comparison.lost:
+        terminal.say(f"FAILED: {row.quantity.title} of {row.arm} was measured in base and not in new", "bold red")
     if not worse:
-        terminal.say(f"no cost rose by more than {100 * limit:g} %")
+        terminal.say(f"no cost {'that was measured ' * bool(comparison.lost)}rose by more than {100 * limit:g} %")
     invalid = [key for key, result in results.items() if result.summary.status == "invalid"]
     if invalid:
         terminal.say(f"FAILED: {' and '.join(invalid)} invalid, so nothing can pass on these figures", "bold red")
-    return 1 if invalid or any(row.outcome == "higher" for row in worse) else 0
+    return 1 if invalid or comparison.lost or any(row.outcome == "higher" for row in worse) else 0

@@ -55,8 +55,10 @@ def test_a_background_write_longer_than_the_period_saturates() -> None:
     found = share_at_compute(9.0, 1.0, durable_s=20.0)
     assert found is not None
     assert (found.period_s, found.share, found.saturated) == (20.0, pytest.approx(11 / 20), True)
+    assert found.wait_s == 10.0
     just_fits = share_at_compute(9.0, 1.0, durable_s=10.0)
     assert just_fits is not None
+    assert just_fits.wait_s == 0.0
     assert not just_fits.saturated
 
 

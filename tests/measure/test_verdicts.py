@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bench.measure.shares import Period
@@ -52,6 +54,13 @@ def test_the_sync_text_says_whose_period_and_below_which_one_it_exceeds_forty_pe
     assert "43.0 % (95 % interval 42.0 to 44.0 %, n = 12)" in text
     assert "exceeds 40 % at periods below 63.8 s (2.5 K)" in text
     assert "holds here" in text
+
+
+def test_a_period_that_cannot_be_kept_is_said_to_be_filled_or_lengthened() -> None:
+    crowded = replace(sync(1.0, 1.0), saturated=True)
+    assert "your period (job.period_s) of 60 s, which saving alone fills, saving" in sync_share_40(crowded, PERIOD).text
+    waiting = replace(crowded, period_s=90.0)
+    assert "of 90 s, lengthened because saves wait for each other, saving" in sync_share_40(waiting, PERIOD).text
 
 
 def test_a_range_decides_only_if_every_value_agrees() -> None:

@@ -111,6 +111,17 @@ def test_a_fall_and_a_rise_within_the_limit_pass(base, dear):
     assert said(f"base={base}", f"new={dear}")[0] == 0
 
 
+def test_a_cost_that_only_the_base_has_does_not_pass(base, tmp_path):
+    unknown = save(tmp_path / "unknown", arms=("none", "sync_local"))
+    run = json.loads((unknown / "run.json").read_text())
+    run["config"]["checkpoint"]["arms"].append("nvrx_async")  # it was to be measured; the budget had other plans
+    (unknown / "run.json").write_text(json.dumps(run))
+    code, text = said(f"base={base}", f"new={unknown}", "fail_above=5%")
+    assert code == 1
+    assert "FAILED: true cost K of nvrx_async was measured in base and not in new" in text
+    assert "no cost that was measured rose by more than 5 %" in text
+
+
 def test_a_rise_within_noise_passes_and_is_called_that(tmp_path):
     one = save(tmp_path / "one", noise=0.3, arms=("none", "sync_local"))
     other = save(
