@@ -16,13 +16,16 @@ from bench.faults.schedule import saves_needed, schedule, settle
 from bench.schema import ENDURING, STRUCK, TWIN
 
 PILOT_STEPS = 3  # before each of the pilot's saves
+STRETCH = 3  # a quick launch's saves come once after so many times the compute: do they still take as long?
+LEAST_FOR_STRETCH = 3  # measured cycles: two of them to hold the stretched one against
 
 
 @dataclass(frozen=True)
 class Segment:
     """A stretch of one arm: `saves` times (steps before the save, the save), then steps until nothing is in flight.
 
-    Quick: control_steps, one save, at least after_steps until the write is durable everywhere, settle_steps.
+    Quick: control_steps, one save, at least after_steps until the write is durable everywhere, settle_steps. Of one
+    measured cycle a launch control_steps are more, so that its saves come after three times the compute.
     Full: `saves` saves, each after `interval` plain steps (control_steps and after_steps unused).
     """
 
@@ -91,20 +94,28 @@ def _pilot(config: Run, occasion: int, index: int) -> Launch:
 
 def _quick(config: Run, occasion: int, first: int, rng: random.Random) -> list[Launch]:
     design, arms = config.design, config.checkpoint.arms
+    kind = "calibrate" if design.name == "calibrate" else "quick"
+    measured = range(design.warmup_saves, config.cycles)
+    stretch = kind == "quick" and len(measured) >= LEAST_FOR_STRETCH
     launches = []
     for number in range(config.launches):
-        segments = []
-        for cycle in range(config.cycles):
-            warm = cycle < design.warmup_saves
-            control, after = (1, 1) if warm else (design.control_steps, design.after_steps)
-            segment = Segment("", cycle, not warm, 1, None, control, after, design.settle_steps)
-            segments += [replace(segment, arm=arm) for arm in rng.sample(arms, len(arms))]
-        verify = config.checkpoint.verify_content and number == 0
-        kind = "calibrate" if design.name == "calibrate" else "quick"
-        launches.append(
-            Launch(first + number, kind, occasion, number, config.seed, tuple(arms), tuple(segments), verify)
+        long = rng.choice(measured) if stretch else None
+        segments = tuple(
+            _cycle_segment(config, arm, cycle, cycle == long)
+            for cycle in range(config.cycles)
+            for arm in rng.sample(arms, len(arms))
         )
+        verify = config.checkpoint.verify_content and number == 0
+        launches.append(Launch(first + number, kind, occasion, number, config.seed, tuple(arms), segments, verify))
     return launches
+
+
+def _cycle_segment(config: Run, arm: str, cycle: int, long: bool) -> Segment:
+    design, warm = config.design, cycle < config.design.warmup_saves
+    control, after = (1, 1) if warm else (design.control_steps, design.after_steps)
+    if long and arm != "none":
+        control += (STRETCH - 1) * (after + design.settle_steps + control)  # what lies between two saves otherwise
+    return Segment(arm, cycle, not warm, 1, None, control, after, design.settle_steps)
 
 
 def _full(config: Run, occasion: int, first: int, rng: random.Random) -> list[Launch]:

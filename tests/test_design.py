@@ -50,6 +50,24 @@ def test_every_cycle_of_a_quick_launch_holds_each_arm_once_after_the_warm_up(see
         assert {s.cycle for s in launch.segments if not s.measured} == set(range(config.design.warmup_saves))
 
 
+@given(seed=st.integers(0, 10_000), cycles=st.integers(3, 9))
+def test_the_saves_of_one_measured_cycle_come_after_three_times_the_compute(seed, cycles):
+    for launch in plan(quick(seed=seed, cycles=cycles))[1:]:
+        long = [s for s in launch.segments if s.control_steps > 4]
+        if cycles < 5:  # two measured ones, nothing to hold it against
+            assert not long
+            continue
+        assert {s.arm for s in long} == {"sync_local", "nvrx_async"}
+        assert [s.measured for s in long] == [True, True]
+        assert len({s.cycle for s in long}) == 1
+        assert {s.after_steps + s.settle_steps + s.control_steps for s in long} == {3 * (4 + 1 + 4)}
+
+
+def test_calibration_has_no_such_cycle():
+    (_, calibrated, *_) = plan(quick(design=Design(name="calibrate"), cycles=8))
+    assert {s.control_steps for s in calibrated.segments if s.measured} == {4}
+
+
 def test_the_pilot_saves_twice_with_every_arm_and_is_never_measured():
     pilot = plan(quick())[0]
     assert (pilot.kind, pilot.verify) == ("pilot", False)

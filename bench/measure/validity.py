@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench.measure import check_record, check_recovery, check_saves, check_storage
+from bench.measure import check_period, check_record, check_recovery, check_saves, check_storage
 from bench.measure.evidence import Evidence
 from bench.schema import Check
 
@@ -22,6 +22,7 @@ CHECKS: tuple[Callable[[Evidence], Check], ...] = (
     check_record.leftovers,
     check_record.machine_busy,
     check_saves.saturated,
+    check_period.extrapolation,
     check_saves.sweep_agrees,
     check_saves.drift,
     check_saves.outlying,

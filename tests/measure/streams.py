@@ -50,6 +50,8 @@ class Scenario:
     control_steps: int = 4
     after_steps: int = 4
     settle_steps: int = 1
+    long_cycle: int | None = None  # its saves come after three times the compute
+    long_factor: float = 1.0  # and block so many times as long
     interval: int | None = None
     saves: int = 0
     index: int = 1
@@ -87,13 +89,15 @@ class Scenario:
             (arm,) = self.arms
             return [self._segment(arm, 0, self.kind != "pilot", self.saves, self.interval, 0, 0)]
         return [
-            self._segment(arm, cycle, cycle >= self.warmup_saves, 1, None, self.control(cycle), self.after_steps)
+            self._segment(arm, cycle, cycle >= self.warmup_saves, 1, None, self.control(cycle, arm), self.after_steps)
             for cycle in range(self.cycles)
             for arm in self._order(cycle)
         ]
 
-    def control(self, cycle: int) -> int:
-        return self.control_steps if cycle >= self.warmup_saves else 1
+    def control(self, cycle: int, arm: str) -> int:
+        longer = 2 * (self.after_steps + self.settle_steps + self.control_steps)
+        steps = self.control_steps if cycle >= self.warmup_saves else 1
+        return steps + longer if cycle == self.long_cycle and arm != "none" else steps
 
     def _order(self, cycle: int) -> list[str]:
         names = list(self.arms)
@@ -233,12 +237,13 @@ class Job:
         spec, number = self.scenario.arms[arm], self.save_count[arm]
         self.save_count[arm] += 1
         wait_s = max(self.durable_at - self.t, 0.0)  # one write at a time: the save waits for the one before
-        last_in, last_out = self.t, self.t + wait_s + spec.block_s
+        block_s = spec.block_s * (self.scenario.long_factor if cycle == self.scenario.long_cycle else 1.0)
+        last_in, last_out = self.t, self.t + wait_s + block_s
         durable = None if spec.durable_s is None else last_in + wait_s + spec.durable_s
         about = {"arm": arm, "save": number}
         full = about | {"cycle": cycle, "step": self.step_number, "segment": segment, "measured": measured}
         for worker, writer in zip(self.workers, self.writers, strict=True):
-            out = last_out - min(self._ahead(worker), spec.block_s)
+            out = last_out - min(self._ahead(worker), block_s)
             worker.span("arrive", last_in - self._ahead(worker), last_in, **about)
             # The save of a synchronous arm contains its durable; a background arm's writer process records it.
             begin = {"kind": "begin", "name": "save", "t": last_in - worker.offset_s}

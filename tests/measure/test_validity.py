@@ -13,7 +13,7 @@ from bench.measure.validity import CHECKS
 from bench.schema import Check, Summary
 from tests.measure.streams import ARMS, ArmSpec, Job, Scenario, run_json, simulate, write_files
 
-SCENARIO = Scenario(cycles=12, probe_bytes_per_s=50e6, verify=True, load_s=(0.3, 0.1))
+SCENARIO = Scenario(cycles=12, long_cycle=5, probe_bytes_per_s=50e6, verify=True, load_s=(0.3, 0.1))
 Change = Callable[[Job], None]
 
 
@@ -251,6 +251,33 @@ def test_launches_left_out_for_the_budget_are_a_note(tmp_path: Path) -> None:
     write_files(tmp_path / "9", replace(SCENARIO, index=9).launch() | {"status": "skipped", "reason": "budget"}, [])
     found = check("launches", [record(tmp_path), read_launch(tmp_path / "9")])
     assert (found.level, "left out for the budget: 9" in found.reason) == ("note", True)
+
+
+@pytest.mark.parametrize(("factor", "level"), [(1.0, "ok"), (1.08, "ok"), (1.25, "warn"), (0.7, "warn")])
+def test_a_save_that_takes_longer_after_more_compute_is_a_warning(tmp_path: Path, factor: float, level: str) -> None:
+    scenarios = [replace(SCENARIO, index=index, long_cycle=2 + index, long_factor=factor) for index in (1, 2, 3)]
+    found = check("extrapolation", [record(tmp_path, scenario) for scenario in scenarios])
+    assert found.level == level
+    assert (f"sync_local {factor:.2f} times [{factor:.2f}, {factor:.2f}]" in found.reason) == (level == "warn")
+    assert "nvrx_async" not in found.reason or factor != 1.08  # its save of 20 ms: less than the instrument tells apart
+
+
+def test_noise_is_no_dependence_on_the_period_but_may_leave_one_open(tmp_path: Path) -> None:
+    def scatter(job: Job) -> None:
+        for file in job.workers:
+            for event in file.events:
+                if event.get("name") == "save" and "t1" in event:
+                    event["t0"] -= 0.05 * (event["save"] % 3)
+
+    scenario = replace(SCENARIO, long_cycle=4)
+    found = check("extrapolation", [record(tmp_path, scenario, scatter)], scenario)
+    assert found.level == "note"
+    assert "10 % remain possible: sync_local" in found.reason
+
+
+def test_without_a_longer_period_nothing_is_claimed_about_one(tmp_path: Path) -> None:
+    scenario = replace(SCENARIO, long_cycle=None)
+    assert check("extrapolation", [record(tmp_path, scenario)], scenario).level == "note"
 
 
 def test_a_trend_over_the_cycles_is_a_warning(tmp_path: Path) -> None:
