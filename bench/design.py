@@ -16,6 +16,7 @@ from bench.faults.schedule import saves_needed, schedule, settle
 from bench.schema import ENDURING, STRUCK, TWIN
 
 PILOT_STEPS = 3  # before each of the pilot's saves
+AUTO_PERIODS = 4  # of a full launch at least, where the pilot settles the interval: in 3 blocks enough for a verdict
 STRETCH = 3  # a quick launch's saves come once after so many times the compute: do they still take as long?
 LEAST_FOR_STRETCH = 3  # measured cycles: two of them to hold the stretched one against
 
@@ -122,7 +123,7 @@ def _full(config: Run, occasion: int, first: int, rng: random.Random) -> list[La
     """Blocks of one launch per arm; with interval "auto" the number of saves is settled after the pilot."""
     interval = config.checkpoint.interval
     auto = interval == "auto"
-    saves = 0 if auto else (config.train.steps - config.train.warmup_steps) // interval
+    saves = 0 if auto else config.train.steps_after_warmup // interval
     launches: list[Launch] = []
     for block in range(config.blocks):
         verify = config.checkpoint.verify_content and block == 0
@@ -132,7 +133,7 @@ def _full(config: Run, occasion: int, first: int, rng: random.Random) -> list[La
 
 def _sweep(config: Run, occasion: int, first: int, rng: random.Random) -> list[Launch]:
     """The full design at every interval, in random order; a block has one interval, so that its arms are comparable."""
-    saves, intervals = config.design.warmup_saves + config.design.sweep_saves, config.checkpoint.intervals
+    saves, intervals = config.design.saves_for(config.design.sweep_saves), config.checkpoint.intervals
     launches: list[Launch] = []
     for round_ in range(config.blocks):
         for interval in rng.sample(intervals, len(intervals)):
@@ -187,13 +188,11 @@ def _wanted(config: Run, layer: str, faults: tuple[Planned, ...]) -> bool:
     return not config.recovery.only or all(f"{fault.kind}/{layer}" in config.recovery.only for fault in faults)
 
 
-def settle_auto(launch: Launch, interval: int, steps: int) -> Launch:
-    """The launch with the pilot's interval in place of "auto"; `steps` after warm-up bound the number of saves."""
+def settle_auto(launch: Launch, interval: int, config: Run) -> Launch:
+    """The launch with `interval` in place of "auto": as many saves as its steps have room for, and enough at least."""
     if launch.endures:
         segments = tuple(replace(s, interval=interval) if s.interval == 0 else s for s in launch.segments)
         return replace(launch, segments=segments, faults=tuple(settle(fault, interval) for fault in launch.faults))
-    segments = tuple(
-        replace(s, interval=interval, saves=max(steps // interval, 4)) if s.interval == 0 else s
-        for s in launch.segments
-    )
+    saves = max(config.train.steps_after_warmup // interval, config.design.saves_for(AUTO_PERIODS))
+    segments = tuple(replace(s, interval=interval, saves=saves) if s.interval == 0 else s for s in launch.segments)
     return replace(launch, segments=segments)

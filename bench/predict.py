@@ -43,8 +43,7 @@ def predict(config: Run, launches: Sequence[Launch], device: str) -> Prediction:
     pilot, (step_text, store_text) = _expected(config, size, device)
     save_s = max(pilot.blocking_s.values(), default=0.0)
     interval = config.checkpoint.interval if config.checkpoint.interval != "auto" else MIN_INTERVAL_STEPS
-    steps = config.train.steps - config.train.warmup_steps
-    seconds = sum(pilot.duration_s(settle_auto(launch, interval, steps)) for launch in launches)
+    seconds = sum(pilot.duration_s(settle_auto(launch, interval, config)) for launch in launches)
     hours = seconds * config.world_size / 3600
     money = hours * config.price_per_gpu_hour if config.price_per_gpu_hour is not None else None
     struck = sum(len(launch.faults) for launch in launches)

@@ -86,10 +86,36 @@ def test_an_interval_longer_than_the_run_is_refused_with_the_steps_there_are():
         full(interval=41)
 
 
-def test_a_full_design_without_room_for_one_measured_interval_is_refused():
-    with pytest.raises(BadInput, match=r"train\.steps: must hold .* \(42 steps\) after warm-up, got 40"):
-        full(interval=14)
-    assert full(interval=13).checkpoint.interval == 13
+def test_a_full_design_without_room_for_one_measured_period_is_refused():
+    """Two saves are not measured, and the period of the third ends at the fourth."""
+    with pytest.raises(BadInput, match=r"train\.steps: must hold 4 intervals \(44 steps\) after warm-up.* got 40;"):
+        full(interval=11)
+    assert full(interval=10).checkpoint.interval == 10
+
+
+@pytest.mark.parametrize(("design", "intervals"), [("full", []), ("sweep", [2, 8])])
+def test_a_design_whose_costs_are_differences_from_the_control_is_refused_without_it(design, intervals):
+    arms = Checkpoint(arms=["sync_local"], intervals=intervals)
+    with pytest.raises(BadInput, match=rf"checkpoint\.arms: must name `none` in design={design}.*; add none"):
+        Run(design=Design(name=design), checkpoint=arms)
+    assert Run(checkpoint=Checkpoint(arms=["sync_local"])).design.name == "quick"
+
+
+INFINITE = {
+    "budget.minutes": lambda: Budget(minutes=float("inf")),
+    "price_per_gpu_hour": lambda: Run(price_per_gpu_hour=float("inf")),
+    "train.weight_decay": lambda: Train(weight_decay=float("inf")),
+    "recovery.backoff_s": lambda: Recovery(backoff_s=float("inf")),
+    "checkpoint.synthetic.block_s": lambda: Run(checkpoint=Checkpoint(synthetic={"block_s": float("nan")})),
+    "model.kwargs.scales": lambda: Run(model=Model(kwargs={"scales": [1.0, float("inf")]})),
+    "model.rope_theta": lambda: Run(model=Model(rope_theta=float("inf"))),
+}
+
+
+@pytest.mark.parametrize("field", INFINITE)
+def test_a_number_that_json_has_no_word_for_is_refused(field):
+    with pytest.raises(BadInput, match=rf"^{field.replace('.', '[.]')}: must be .*(inf|nan)"):
+        INFINITE[field]()
 
 
 def test_a_quick_design_takes_any_interval_as_it_only_states_a_period():
@@ -182,7 +208,6 @@ def test_what_a_run_with_faults_asks_of_its_parts_is_said_in_one_line(changes, m
     ("make", "message"),
     [
         (lambda: Fault("sigkill", at="stagging"), r"^faults\.at: unknown moment 'stagging' of sigkill; did you mean"),
-        (lambda: Fault("sigkill", rank=-1), r"^faults\.rank: must be 0 or more"),
         (lambda: Faults(count=3), r"^faults\.weights: faults\.count asks for drawn faults"),
         (lambda: Faults(count=3, weights={"sigkill": -1.0}), r"^faults\.weights"),
         (lambda: Faults(per_launch=0), r"^faults\.per_launch: must be greater than 0"),

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.config import Checkpoint, Design, Fault, Faults, Recovery, Run, Train
-from bench.design import Launch, Segment, launch_from_json, plan, settle_auto
+from bench.design import AUTO_PERIODS, Launch, Segment, launch_from_json, plan, settle_auto
+from bench.measure.check_saves import LEAST_SAVES
 
 ARMS = ["none", "sync_local", "nvrx_async"]
 
@@ -102,11 +103,24 @@ def test_a_calibration_is_named_so():
 
 
 def test_an_automatic_interval_is_filled_in_and_a_given_one_is_left_alone():
-    automatic, given_by_user = plan(full())[1], plan(full(interval=5))[1]
-    assert [(s.interval, s.saves) for s in settle_auto(automatic, 9, 40).segments] == [(9, 4)]
-    assert [(s.interval, s.saves) for s in settle_auto(automatic, 4, 40).segments] == [(4, 10)]
-    assert settle_auto(given_by_user, 9, 40) == given_by_user
-    assert settle_auto(plan(quick())[1], 9, 40) == plan(quick())[1]
+    config, given_by_user = full(train=Train(steps=83, warmup_steps=3)), plan(full(interval=5))[1]
+    automatic = plan(config)[1]
+    assert [(s.interval, s.saves) for s in settle_auto(automatic, 8, config).segments] == [(8, 10)]
+    assert settle_auto(given_by_user, 9, config) == given_by_user
+    assert settle_auto(plan(quick())[1], 9, config) == plan(quick())[1]
+
+
+def test_a_launch_whose_interval_the_pilot_settles_measures_enough_periods_even_where_its_steps_have_no_room():
+    config = full()
+    (segment,) = settle_auto(plan(config)[1], 30, config).segments
+    assert segment.saves - config.design.warmup_saves - 1 == AUTO_PERIODS >= 3
+    assert 3 * AUTO_PERIODS >= LEAST_SAVES, "the default number of blocks is enough for a verdict"
+
+
+def test_a_launch_of_a_sweep_measures_as_many_periods_as_are_asked_for():
+    checkpoint = Checkpoint(arms=ARMS, intervals=[2, 8])
+    made = plan(Run(design=Design(name="sweep", sweep_saves=3), checkpoint=checkpoint, blocks=1))[1:]
+    assert {(s.interval, s.saves) for launch in made for s in launch.segments} == {(2, 2 + 3 + 1), (8, 2 + 3 + 1)}
 
 
 def test_a_launch_comes_back_from_json_as_it_was():
@@ -153,7 +167,7 @@ def test_only_the_wanted_pairs_of_fault_and_layer_are_planned():
 def test_an_automatic_interval_settles_saves_and_faults_after_the_pilot():
     launch = plan(struck(checkpoint=Checkpoint(arms=["sync_dcp"])))[-1]
     assert launch.segments[0].interval == 0
-    settled = settle_auto(launch, 10, 0)
+    settled = settle_auto(launch, 10, struck())
     assert settled.segments[0].interval == 10
     assert 10 < settled.faults[0].step < 20
 

@@ -58,8 +58,8 @@ def test_a_paced_step_is_taken_at_its_word():
 
 
 def test_an_automatic_interval_of_the_full_design_is_taken_as_some_and_costs_its_steps():
-    automatic = predicted(made(design=Design(name="full"), train=Train(steps=40)))
-    given = predicted(made(design=Design(name="full"), train=Train(steps=40), checkpoint=Checkpoint(interval=8)))
+    automatic = predicted(made(design=Design(name="full"), train=Train(steps=83)))
+    given = predicted(made(design=Design(name="full"), train=Train(steps=83), checkpoint=Checkpoint(interval=8)))
     assert "checkpoint.interval=auto taken as 8 steps" in automatic.assumptions
     assert automatic.seconds == pytest.approx(given.seconds)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from bench.config.checks import positive, require
+from bench.config.checks import positive, require, zero_or_more
 from bench.errors import near
 
 _NAME = re.compile(r"(?=.{1,63}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?")
@@ -60,7 +60,7 @@ class Cluster:
         runtimes = ("pyxis", "apptainer")
         wrong = f"must be pyxis or apptainer, got {self.container_runtime!r}"
         require(self.container_runtime in runtimes, "cluster.container_runtime", wrong)
-        require(self.efa >= 0, "cluster.efa", f"must be 0 or more, got {self.efa}")
+        zero_or_more("cluster.efa", self.efa)
         self._require_kubernetes()
 
     def _require_kubernetes(self) -> None:

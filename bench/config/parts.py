@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.config.checks import positive, require
+from bench.config.checks import positive, require, zero_or_more
 from bench.errors import BadInput, near
 
 
@@ -69,7 +69,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Train:
-    steps: int = 40  # full design: steps of a launch; quick: an upper bound is implied by the cycles
+    steps: int = 40  # horizon of the learning rate; full design: of a launch, unless an automatic interval needs more
     warmup_steps: int = 3  # steps before anything is measured
     batch_size: int = 2  # sequences per rank and step
     seq_len: int = 64
@@ -91,7 +91,7 @@ class Train:
         for name in ("steps", "batch_size", "seq_len", "lr", "clip_norm", "threads"):
             positive(f"train.{name}", getattr(self, name))
         for name in ("warmup_steps", "lr_warmup_steps", "weight_decay"):
-            require(getattr(self, name) >= 0, f"train.{name}", f"must be 0 or more, got {getattr(self, name)}")
+            zero_or_more(f"train.{name}", getattr(self, name))
         require(self.compute in ("real", "paced"), "train.compute", f"must be real or paced, got {self.compute!r}")
         require(
             (self.compute == "paced") == (self.step_s is not None),
@@ -122,6 +122,10 @@ class Train:
         if self.use_orig_params and self.sharding in why_not:
             remedy = "leave it out or use train.sharding=fsdp1_sharded"
             raise BadInput(f"train.use_orig_params: {why_not[self.sharding]}; {remedy}")
+
+    @property
+    def steps_after_warmup(self) -> int:
+        return self.steps - self.warmup_steps
 
     @property
     def bytes_per_param(self) -> int:
@@ -200,7 +204,7 @@ class Design:
     after_steps: int = 4  # at least so many after a save, and until its write is durable (k of cost_s)
     settle_steps: int = 1
     warmup_saves: int = 2  # saves of each arm and launch that are not measured
-    sweep_saves: int = 6  # sweep: measured saves a launch
+    sweep_saves: int = 6  # sweep: measured periods a launch, each from a save to the next
 
     def __post_init__(self) -> None:
         known = ("quick", "full", "sweep", "calibrate", "recovery")
@@ -212,6 +216,10 @@ class Design:
             "design.warmup_saves",
             f"must be 2 or more (a writer's start disturbs the period after the first save), got {self.warmup_saves}",
         )
+
+    def saves_for(self, periods: int) -> int:
+        """Saves of a launch that measures so many periods: the warm-up, and one more that ends the last period."""
+        return self.warmup_saves + periods + 1
 
 
 @dataclass(frozen=True)

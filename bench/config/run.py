@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, get_type_hints
 
-from bench.config.checks import positive, require
+from bench.config.checks import finite, positive, require
 from bench.config.cluster import Cluster
 from bench.config.parts import Budget, Checkpoint, Data, Design, Job, Model, Storage, Train
 from bench.config.recovery import Fault, Faults, Recovery
@@ -67,34 +67,49 @@ class Run:
         )
         self._require_state()
         self._require_recovery()
-        sweeps = self.design.name == "sweep"
+        self._require_design()
+        finite(asdict(self))
+
+    def _require_design(self) -> None:
+        """What the design asks of the rest: that a launch can measure something."""
+        design = self.design
+        sweeps = design.name == "sweep"
         require(
             sweeps == bool(self.checkpoint.intervals),
             "checkpoint.intervals",
             "goes with design=sweep, and a sweep needs it, e.g. checkpoint.intervals=[2,8,32]",
         )
-        if self.design.name in ("quick", "calibrate"):
-            least = self.design.warmup_saves + 1
+        if design.name in ("quick", "calibrate"):
+            least = design.warmup_saves + 1
             require(
                 self.cycles >= least,
                 "cycles",
                 f"must be at least {least} ({least - 1} are warm-up, see design.warmup_saves), got {self.cycles}",
             )
-        elif self.design.name == "full" and self.checkpoint.interval != "auto":
-            room = self.train.steps - self.train.warmup_steps
-            least = self.checkpoint.interval * (self.design.warmup_saves + 1)
-            require(
-                self.checkpoint.interval <= room,
-                "checkpoint.interval",
-                f"{self.checkpoint.interval} steps is longer than the run's {room} steps after warm-up; "
-                "raise train.steps or lower it",
+        if design.name in ("full", "sweep"):
+            wrong = (
+                f"must name `none` in design={design.name}, since K is the period less that of the arm without saves, "
+                f"got {self.checkpoint.arms}; add none"
             )
-            require(
-                least <= room,
-                "train.steps",
-                f"must hold design.warmup_saves + 1 intervals ({least} steps) after warm-up, got {room}; "
-                "raise train.steps or lower checkpoint.interval",
-            )
+            require("none" in self.checkpoint.arms, "checkpoint.arms", wrong)
+        if design.name == "full" and self.checkpoint.interval != "auto":
+            self._require_room(self.checkpoint.interval)
+
+    def _require_room(self, interval: int) -> None:
+        """Full design: a launch holds one measured period at least."""
+        room, saves = self.train.steps_after_warmup, self.design.saves_for(1)
+        require(
+            interval <= room,
+            "checkpoint.interval",
+            f"{interval} steps is longer than the run's {room} steps after warm-up; raise train.steps or lower it",
+        )
+        require(
+            interval * saves <= room,
+            "train.steps",
+            f"must hold {saves} intervals ({interval * saves} steps) after warm-up, since the first "
+            f"{self.design.warmup_saves} saves are not measured and a period ends at the save after it, got {room}; "
+            "raise train.steps or lower checkpoint.interval",
+        )
 
     def _require_recovery(self) -> None:
         """What a run with faults asks of the rest."""
@@ -137,6 +152,11 @@ class Run:
     @property
     def world_size(self) -> int:
         return self.num_nodes * self.ranks_per_node
+
+    @property
+    def ranks_of_last_node(self) -> int:
+        """With the reserve, which is on the last node. Nodes are alike, so it is what every one must have room for."""
+        return self.ranks_per_node + self.recovery.reserve
 
     @property
     def predicted_checkpoint_bytes(self) -> int | None:

@@ -119,8 +119,7 @@ class Coordinator(threading.Thread):
     def _settled(self, launch: Launch) -> Launch:
         if self.pilot is None:
             return launch
-        train = self.config.train
-        return settle_auto(launch, self.interval or 1, train.steps - train.warmup_steps)
+        return settle_auto(launch, self.interval or 1, self.config)
 
     def _begun(self, launch: Launch) -> dict[str, Any] | None:
         """The record of a launch for which the engine has just started the job again; None: it starts afresh."""

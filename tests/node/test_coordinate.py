@@ -124,8 +124,8 @@ def test_an_interval_that_the_user_gave_outranks_the_pilots(stage):
 
 
 def test_an_automatic_interval_fills_the_segments_of_the_full_design(stage):
-    (runner,) = stage(design=Design(name="full"), train=Train(steps=123), blocks=1).play(succeed)
-    assert [[(s["interval"], s["saves"]) for s in record["segments"]] for record in runner.seen[1:]] == [[(20, 6)]] * 3
+    (runner,) = stage(design=Design(name="full"), train=Train(steps=163), blocks=1).play(succeed)
+    assert [[(s["interval"], s["saves"]) for s in record["segments"]] for record in runner.seen[1:]] == [[(20, 8)]] * 3
 
 
 def test_a_finished_launch_is_recorded_with_its_times_and_every_nodes_report(stage):
