@@ -102,8 +102,12 @@ def _fault(label: str, records: Sequence[Recovery]) -> FaultFigures:
 
 
 def recovery_figure(records: Sequence[Recovery], name: str) -> Figure | None:
-    """The figure of one field over episodes, which come in launches; None where no episode has it."""
+    """The figure of one field over episodes, which come in launches; None where no episode has it.
+
+    Whoever states a time to recover takes it from here: of two values the median in logs is not the one of the values.
+    """
     known: list[tuple[Any, int]] = [
         (value, record.launch) for record in records if (value := getattr(record, name)) is not None
     ]
-    return clustered_figure([float(value) for value, _ in known], [launch for _, launch in known])
+    values, launches = [float(value) for value, _ in known], [launch for _, launch in known]
+    return clustered_figure(values, launches, positive=name != "lost_steps")

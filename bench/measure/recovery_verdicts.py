@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 from math import exp, log
 
+from bench.measure.layers import recovery_figure
 from bench.measure.statistics import clustered_figure, figure
 from bench.measure.verdicts import Outcome
 from bench.schema import Figure, Recovery, Verdict
@@ -62,7 +63,7 @@ def _common_faults(groups: Sequence[Sequence[Recovery]]) -> set[str]:
 def _time(claim: str, records: Sequence[Recovery], on_cluster_gpus: bool) -> Verdict:
     published_s = PUBLISHED_S[claim]
     published, who = f"{published_s:g} s", " and ".join(LAYERS[claim])
-    found = times_figure(records)
+    found = recovery_figure(records, "time_to_recover_s")
     if found is None:
         text = f"Not measured: no fault was recovered from by {who} with a known time."
         return Verdict(claim, published, None, "not_measured", text)
@@ -74,12 +75,6 @@ def _time(claim: str, records: Sequence[Recovery], on_cluster_gpus: bool) -> Ver
     outcome = within(found, published_s)
     text += f"; {published} within a factor {FACTOR} {_WORDS[outcome]}."
     return Verdict(claim, published, measured, outcome, text)
-
-
-def times_figure(records: Sequence[Recovery]) -> Figure | None:
-    """Median time to recover, s."""
-    known = [(record.time_to_recover_s, record.launch) for record in records if record.time_to_recover_s is not None]
-    return clustered_figure([seconds for seconds, _ in known], [launch for _, launch in known], positive=True)
 
 
 def within(found: Figure, published: float) -> Outcome:
@@ -113,12 +108,16 @@ def _ratio(faster: Sequence[Recovery], slower: Sequence[Recovery], common: set[s
     """Ratio of the medians of each fault, and their median over the faults. `common` is not empty."""
     logs = []
     for label in sorted(common):
-        a, b = (times_figure([r for r in records if r.label == label]) for records in (faster, slower))
+        a, b = (_time_of(label, records) for records in (faster, slower))
         if a is not None and b is not None:
             logs.append(log(b.median / a.median))
     found = figure(logs)
     assert found is not None, "every common fault has a time on both sides"
     return Figure(exp(found.median), exp(found.low), exp(found.high), found.n, found.interval)
+
+
+def _time_of(label: str, records: Sequence[Recovery]) -> Figure | None:
+    return recovery_figure([record for record in records if record.label == label], "time_to_recover_s")
 
 
 def _all_of(outcomes: Sequence[Outcome]) -> Outcome:
@@ -132,7 +131,7 @@ def load_dominates(recoveries: Sequence[Recovery]) -> Verdict:
     """Is loading the checkpoint the largest part of a recovery? On load over the largest other part, per episode."""
     claim, published = "load_dominates", "loading the checkpoint is the largest part of a recovery"
     ratios = [(ratio, r.launch) for r in recoveries if r.outcome == "recovered" and (ratio := _load_ratio(r))]
-    found = clustered_figure([ratio for ratio, _ in ratios], [launch for _, launch in ratios])
+    found = clustered_figure([ratio for ratio, _ in ratios], [launch for _, launch in ratios], positive=True)
     if found is None:
         text = "Not measured: no recovery loaded a checkpoint and has all of its parts."
         return Verdict(claim, published, None, "not_measured", text)

@@ -117,7 +117,7 @@ def _of(layer: LayerFigures, label: str) -> FaultFigures | None:
 
 
 def _cell(fault: FaultFigures, layer: str) -> str:
-    lines = [_outcome_words(fault)]
+    lines = [outcome_words(fault)]
     if fault.layers_used and list(fault.layers_used) != [layer]:
         lines.append(f"by {', '.join(_counted(fault.layers_used))}")
     if (took := fault.time_to_recover_s) is not None:
@@ -127,9 +127,9 @@ def _cell(fault: FaultFigures, layer: str) -> str:
     return "\n".join(lines)
 
 
-def _outcome_words(fault: FaultFigures) -> str:
+def outcome_words(fault: FaultFigures) -> str:
     """ "recovered", "recovered 3", or of different outcomes each with its count."""
-    if fault.episodes == 1:
+    if list(fault.outcomes.values()) == [1]:
         return OUTCOMES[next(iter(fault.outcomes))]
     return ", ".join(f"{OUTCOMES[outcome]} {count}" for outcome, count in fault.outcomes.items())
 

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.measure.layers import layer_figures
+from bench.measure.layers import layer_figures, recovery_figure
 from bench.measure.ledger import ledger
 from bench.measure.recoveries import pairs, recoveries
 from bench.schema import LayerFigures
+from tests.measure.made import recovery
 from tests.measure.stories import Delays, Setting, Story, in_new_processes, in_place, started, twin
 
 
@@ -87,3 +88,20 @@ def test_each_fault_has_its_outcomes_and_its_times(tmp_path: Path) -> None:
     assert exception.lost_steps.median == 2
     assert (found["os_hang"].outcomes, found["os_hang"].time_to_recover_s) == ({"not_recovered": 1}, None)
     assert (found["gpu_error"].episodes, found["gpu_error"].outcomes) == (0, {"unavailable": 1})
+
+
+def test_times_have_no_negative_ends_and_lost_steps_are_counted_as_they_are() -> None:
+    """Three launches of which one is slow: in values t(2) would take the low end far below 0."""
+    seconds = [[1.0, 1.1, 1.2], [1.1, 1.2, 1.3], [30.0, 31.0, 32.0]]
+    records = [
+        recovery(seconds=each, launch=launch, lost_steps=round(each))
+        for launch, episodes in enumerate(seconds)
+        for each in episodes
+    ]
+    for name in ("time_to_recover_s", "time_to_catch_up_s", "gpu_seconds_lost", "restart_s", "first_step_s"):
+        found = recovery_figure(records, name)
+        assert found is not None
+        assert (found.interval, found.low > 0) == ("ci95", True), name
+    steps = recovery_figure(records, "lost_steps")
+    assert steps is not None
+    assert (steps.median, steps.low < 0) == (1, True)

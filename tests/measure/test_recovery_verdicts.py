@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from bench.measure.layers import recovery_figure
 from bench.measure.recovery_verdicts import load_dominates, recovery_verdicts
 from bench.schema import Recovery, Verdict
 from tests.measure.made import recovery
@@ -82,6 +83,24 @@ def test_loading_dominates_where_it_is_the_largest_part_of_every_recovery(
 ) -> None:
     found = [recovery(load_s=seconds, restart_s=1.0, launch=i) for i, seconds in enumerate(load_s)]
     assert load_dominates(found).outcome == outcome
+
+
+def test_the_shares_of_loading_are_ratios_so_their_interval_never_reaches_0() -> None:
+    shares = [[0.2, 0.21, 0.22], [0.2, 0.21, 0.22], [8.0, 8.1, 8.2]]
+    found = load_dominates(
+        [recovery(load_s=s, restart_s=1.0, launch=i) for i, launch in enumerate(shares) for s in launch]
+    )
+    assert found.outcome == "not_decided"
+    assert found.measured is not None
+    assert "95 % interval 0." in found.measured
+
+
+def test_a_verdict_states_the_time_that_the_matrix_shows() -> None:
+    records = [recovery("in_job", seconds, launch=i) for i, seconds in enumerate((1.0, 4.0))]
+    shown = recovery_figure(records, "time_to_recover_s")
+    assert shown is not None
+    assert shown.median == pytest.approx(2.0)
+    assert verdict("recovery_in_job", records).measured == "2 s (range 1 to 4 s, n = 2)"
 
 
 def test_a_recovery_with_a_part_missing_or_nothing_to_load_says_nothing_about_parts() -> None:

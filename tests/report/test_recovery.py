@@ -104,7 +104,19 @@ def test_the_matrix_says_of_each_fault_and_layer_what_came_of_it_by_whom_and_how
 def test_a_fault_that_is_unavailable_is_listed_once_with_its_reason() -> None:
     text = shown(100)
     assert text.count("oom_host was unavailable: no memory cgroup can be made here: Permission denied") == 1
-    assert "unavailable 1" in text
+    rows = [line.split() for line in text.split("Where the time went")[0].splitlines()]
+    assert ["oom_host", "unavailable", "unavailable", "unavailable"] in rows
+
+
+def test_an_outcome_stands_without_a_count_only_where_it_is_the_only_one() -> None:
+    silent = recovery(seconds=None, outcome="not_fired", episode=None)
+    for records, text in (
+        ([recovery()], "recovered"),
+        ([silent], "did not strike"),
+        ([silent, recovery()], "did not strike 1, recovered 1"),
+        ([recovery(), recovery(launch=2)], "recovered 2"),
+    ):
+        assert words.outcome_words(cell("sigkill", records)) == text
 
 
 def test_parts_stand_in_a_table_for_each_fault_with_a_row_a_layer() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 from matplotlib import colormaps
@@ -14,6 +13,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.patches import Rectangle
 
 from bench.measure.accounted import Accounted
+from bench.measure.layers import recovery_figure
 from bench.report.figures.base import Missing, Picture
 from bench.report.figures.style import INK, box, canvas, plain_seconds
 from bench.report.figures.waterfall import NONE, groups
@@ -45,9 +45,9 @@ class Cell:
     @classmethod
     def of(cls, episodes: Sequence[Recovery]) -> Cell:
         outcomes = Counter(str(each.outcome) for each in episodes)
-        times = [s for each in episodes if each.outcome == "recovered" and (s := each.time_to_recover_s) is not None]
+        took = recovery_figure([each for each in episodes if each.outcome == "recovered"], "time_to_recover_s")
         used = dict.fromkeys(str(each.layer_used) for each in episodes if each.layer_used)
-        time_s = median(times) if times else None
+        time_s = took.median if took is not None else None
         return cls(len(episodes), outcomes["recovered"], outcomes["tolerated"], time_s, outcomes, tuple(used))
 
     def text(self, layer: str) -> str:

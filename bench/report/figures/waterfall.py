@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from bench.measure.accounted import Accounted
+from bench.measure.layers import recovery_figure
 from bench.measure.points import PARTS
 from bench.report.data import struck
 from bench.report.figures.base import Missing, Picture
@@ -109,7 +110,7 @@ def _left_out(every: Sequence[Recovery], shown: Sequence[Recovery]) -> str:
 
 def _says(found: Mapping[tuple[str, str], Sequence[Recovery]]) -> str:
     """Of many bars the fastest and the slowest, and which part is the longest in how many of them."""
-    ordered = sorted(found, key=lambda key: median(_values(found[key], "time_to_recover")))
+    ordered = sorted(found, key=lambda key: _whole_s(found[key]))
     shown = ordered if len(ordered) <= FEW else [ordered[0], ordered[-1]]
     longest = Counter(part for mine in found.values() if (part := _longest(mine)) is not None)
     most = ", ".join(f"{part.replace('_', ' ')} in {count}" for part, count in longest.most_common())
@@ -124,4 +125,11 @@ def _longest(episodes: Sequence[Recovery]) -> str | None:
 
 def _one(key: tuple[str, str], episodes: Sequence[Recovery]) -> str:
     fault, layer = key
-    return f"{fault} by {layer}: first new step after {seconds(median(_values(episodes, 'time_to_recover')))}"
+    return f"{fault} by {layer}: first new step after {seconds(_whole_s(episodes))}"
+
+
+def _whole_s(episodes: Sequence[Recovery]) -> float:
+    """As the tables say it. Every episode has its time."""
+    found = recovery_figure(episodes, "time_to_recover_s")
+    assert found is not None
+    return found.median

@@ -8,7 +8,7 @@ from tests.measure.made import recovery
 
 def test_a_cell_says_how_long_and_how_often():
     assert Cell.of([recovery(seconds=2.0)]).text("in_job") == "2 s"
-    assert Cell.of([recovery(seconds=2.0), recovery(seconds=4.0)]).text("in_job") == "3 s\n2/2"
+    assert Cell.of([recovery(seconds=2.0), recovery(seconds=4.5)]).text("in_job") == "3 s\n2/2"
 
 
 def test_a_cell_names_what_happened_instead_and_how_often():
