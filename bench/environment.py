@@ -20,6 +20,8 @@ from typing import Any
 
 import psutil
 
+from bench.telemetry import devices
+
 _PACKAGES = {"torch": "torch", "nvidia_resiliency_ext": "nvidia-resiliency-ext", "numpy": "numpy", "pandas": "pandas"}
 _RECORDED_PREFIXES = ("NCCL_", "TORCH_", "PYTORCH_", "GLOO_", "OMP_", "MKL_", "OPENBLAS_", "CUDA_", "MALLOC_", "FI_")
 
@@ -43,10 +45,17 @@ def nvml() -> Iterator[Any]:
 
 
 def gpus() -> list[dict[str, Any]]:
-    """Name, memory (bytes), power limit (W), maximum SM clock (MHz), ECC of every GPU; empty without NVML."""
+    """Name, memory (bytes), power limit (W), maximum SM clock (MHz), ECC of every GPU that CUDA shows here, in order
+    of local ranks: under CUDA_VISIBLE_DEVICES, and one MIG slice at most. Empty without NVML."""
     with nvml() as library:
-        count = library.nvmlDeviceGetCount() if library else 0
-        return [_gpu(library, library.nvmlDeviceGetHandleByIndex(i)) for i in range(count)]
+        shown = devices.shown(library, os.environ.get(devices.VARIABLE)) if library else []
+        return [_gpu(library, device.handle) for device in shown]
+
+
+def host_gpus() -> list[dict[str, Any]]:
+    """The same of all whole GPUs that this process may use, whatever CUDA_VISIBLE_DEVICES hides of them."""
+    with nvml() as library:
+        return [_gpu(library, device.handle) for device in (devices.allowed(library) if library else [])]
 
 
 def _gpu(nvml: Any, handle: Any) -> dict[str, Any]:
@@ -165,21 +174,29 @@ def machine_name(given: str | None) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "machine"
 
 
+def mounts(checkpoint_dir: Path, results_dir: Path) -> dict[str, Any]:
+    """The part of the description that a store made for the run changes when it is mounted."""
+    checkpoints, results = mount_of(checkpoint_dir), mount_of(results_dir)
+    return {
+        "checkpoint_mount": checkpoints,
+        "results_mount": results,
+        "one_filesystem": checkpoints["device"] == results["device"],
+    }
+
+
 def describe(checkpoint_dir: Path, results_dir: Path) -> dict[str, Any]:
     """Everything metrics of one machine depend on, as it stands in run.json."""
-    checkpoints, results = mount_of(checkpoint_dir), mount_of(results_dir)
     memory, shm = psutil.virtual_memory(), shutil.disk_usage("/dev/shm")
     return {
         "versions": versions(),
         "gpus": gpus(),
+        "host_gpus": host_gpus(),
         "cpu": cpu_model(),
         "cpus": len(os.sched_getaffinity(0)),
         "memory_bytes": memory.total,
         "shm_bytes": shm.total,
         "load1": os.getloadavg()[0],
-        "checkpoint_mount": checkpoints,
-        "results_mount": results,
-        "one_filesystem": checkpoints["device"] == results["device"],
+        **mounts(checkpoint_dir, results_dir),
         "python_file_system": python_file_system(),
         "variables": {k: v for k, v in sorted(os.environ.items()) if k.startswith(_RECORDED_PREFIXES)},
     }

@@ -21,7 +21,9 @@ fail() { echo "gpu_check: $1" >&2; exit 2; }
 "$PYTHON" -c 'import torch' 2>/dev/null || fail "$PYTHON has no torch; make setup, or give PYTHON=PATH"
 GPUS=$("$PYTHON" -c 'from bench import environment; print(len(environment.gpus()))')
 if [ "$DEVICE" = cuda ]; then
-    [ "$GPUS" -gt 0 ] || fail "no GPU answers through NVML; run it on a GPU machine, or try the script with --rehearse"
+    HIDDEN=${CUDA_VISIBLE_DEVICES+ (CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES)}
+    [ "$GPUS" -gt 0 ] ||
+        fail "no GPU answers through NVML$HIDDEN; run it on a GPU machine, or try the script with --rehearse"
     "$PYTHON" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' ||
         fail "$GPUS GPUs, and torch does not see them; install a CUDA build that fits the driver"
 else

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pynvml
 import pytest
 
 from bench import environment
+from tests.telemetry.fake_nvml import PartOfANode
 
 
 class FakeNvml:
@@ -53,6 +55,31 @@ def test_a_machine_without_nvml_has_no_gpus_and_no_driver(monkeypatch):
     monkeypatch.setattr(pynvml, "nvmlInit", refuse)
     assert environment.gpus() == []
     assert environment.driver_version() is None
+
+
+def test_gpus_are_those_that_cuda_shows_and_the_hosts_are_kept_beside_them(monkeypatch):
+    class Named(PartOfANode):
+        NVML_CLOCK_SM = 1
+
+        def nvmlDeviceGetName(self, handle):  # noqa: N802
+            return f"GPU {handle}"
+
+        def refuse(self, handle, *_):
+            raise self.NVMLError
+
+        nvmlDeviceGetEnforcedPowerLimit = nvmlDeviceGetEccMode = nvmlDeviceGetMaxClockInfo = refuse  # noqa: N815
+        nvmlDeviceGetMemoryInfo = refuse  # noqa: N815
+
+    @contextmanager
+    def there():
+        yield Named()
+
+    monkeypatch.setattr(environment, "nvml", there)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert [gpu["name"] for gpu in environment.gpus()] == ["GPU 1", "GPU 3"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert [gpu["name"] for gpu in environment.gpus()] == ["GPU 3"]
+    assert [gpu["name"] for gpu in environment.host_gpus()] == ["GPU 1", "GPU 3"]
 
 
 def test_versions_are_those_installed_and_null_for_what_is_not(monkeypatch):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bench import environment
@@ -11,6 +11,7 @@ from bench.doctor.base import IN_JOB, IN_PROCESS, Case, Check, judged
 from bench.measure.mfu import peak_flops
 from bench.predict import H100_BF16_FLOPS
 from bench.report import words
+from bench.telemetry import devices
 
 HEALTH_CHECK_DRIVER = 570  # first whose NVML tells which recovery a GPU needs; older: NVRx switches its check off
 BUSY_BYTES = 1 << 30  # in use before anything of ours runs: more than what drivers and display take
@@ -27,21 +28,20 @@ def examine(case: Case) -> Iterator[Check]:
     if count:
         yield alike(case)
         yield fits(case)
-        yield from states()
+        yield from states(case.environ)
     yield driver(case)
 
 
 def enough(case: Case) -> Check:
-    needed, count = case.ranks_here, len(case.gpus)
+    spare, count = case.config.recovery.reserve, len(case.gpus)
+    needed = case.ranks_here + spare
     names = ", ".join(f"{n} x {name}" for name, n in _names(case).items()) or "none"
-    hidden = case.environ.get("CUDA_VISIBLE_DEVICES")
-    if hidden is not None and count:
-        visible = [word for word in hidden.split(",") if word.strip()]
-        count, names = len(visible), f"{names}; CUDA_VISIBLE_DEVICES={hidden} shows {len(visible)} of them"
-    remedy = f"run on a node with {needed} GPUs, give ranks_per_node={count}, or rehearse with cluster=emulated"
+    variable = case.environ.get(devices.VARIABLE)
+    hidden = "" if variable is None else f" ({devices.VARIABLE}={variable} shows no others)"
+    remedy = f"run on a node with {needed} GPUs, give ranks_per_node={count - spare}, or rehearse with cluster=emulated"
     if not count:
         remedy = "run on a node with GPUs (in a container: with --gpus all), or rehearse with cluster=emulated"
-    return judged("GPUs", count >= needed, f"{needed} needed on this node, found: {names}", remedy)
+    return judged("GPUs", count >= needed, f"{needed} needed on this node, found: {names}{hidden}", remedy)
 
 
 def _names(case: Case) -> Counter[str]:
@@ -76,30 +76,23 @@ def fits(case: Case) -> Check:
     return judged("GPU memory", needed < least, f"{found}{words.size(least)} there", remedy)
 
 
-def states() -> Iterator[Check]:
-    """Who uses the GPUs now, and whether they are cut into slices."""
+def states(environ: Mapping[str, str]) -> Iterator[Check]:
+    """Who uses the GPUs of the run now, and whether they are slices."""
     with environment.nvml() as library:
         if library is not None:
-            yield from states_of(library)
+            yield from states_of(library, environ.get(devices.VARIABLE))
 
 
-def states_of(library: Any) -> Iterator[Check]:
-    handles = [library.nvmlDeviceGetHandleByIndex(i) for i in range(library.nvmlDeviceGetCount())]
-    used = [library.nvmlDeviceGetMemoryInfo(handle).used for handle in handles]
-    busy = [f"GPU {i}: {words.size(bytes_)}" for i, bytes_ in enumerate(used) if bytes_ > BUSY_BYTES]
+def states_of(library: Any, variable: str | None) -> Iterator[Check]:
+    there = devices.shown(library, variable)
+    used = [(device, devices.used_bytes(library, device) or 0) for device in there]
+    busy = [f"GPU {device.number}: {words.size(bytes_)}" for device, bytes_ in used if bytes_ > BUSY_BYTES]
     remedy = "wait for the other job, or choose free GPUs by CUDA_VISIBLE_DEVICES: shared ones measure each other"
     yield judged("GPUs in use", not busy, f"in use before the run: {', '.join(busy) or 'nothing'}", remedy, "warn")
-    sliced = [i for i, handle in enumerate(handles) if _sliced(library, handle)]
-    if sliced:
-        remedy = "peak figures are those of whole GPUs: MFU does not hold for slices"
-        yield Check("MIG", "warn", f"GPUs {', '.join(map(str, sliced))} are cut into slices", remedy)
-
-
-def _sliced(library: Any, handle: Any) -> bool:
-    try:
-        return bool(library.nvmlDeviceGetMigMode(handle)[0])
-    except library.NVMLError:
-        return False  # a model without slices
+    for device in there:
+        if device.slice:
+            remedy = "peak figures are those of whole GPUs: MFU does not hold for slices"
+            yield Check("MIG", "warn", f"a slice of GPU {device.number}: CUDA shows a process no other GPU", remedy)
 
 
 def driver(case: Case) -> Check:

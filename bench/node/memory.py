@@ -1,7 +1,8 @@
 """How much memory a launch takes on this node, sampled from outside: host, /dev/shm and GPU memory.
 
 Host memory is the private (anonymous) memory of all its processes, writers included; what they share through /dev/shm
-is counted once, by what the file system says. Only comparisons within one result make sense of these.
+is counted once, by what the file system says, without the images of stores that stand there
+(storage.throttle_bytes_per_s). Only comparisons within one result make sense of these.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from bench.environment import nvml
+from bench.checkpoint import throttled
 from bench.supervise import descendants
+from bench.telemetry import devices
 
 LOOK_S, SEARCH_S = 0.5, 5.0
 _ANONYMOUS = re.compile(r"^RssAnon:\s+(\d+) kB$", re.MULTILINE)
@@ -34,20 +38,18 @@ def anonymous_bytes(pids: Iterable[int]) -> int:
 
 def shm_used_bytes() -> int | None:
     try:
-        return shutil.disk_usage("/dev/shm").used
+        return shutil.disk_usage("/dev/shm").used - throttled.images_bytes()
     except OSError:
         return None
 
 
 def device_used_bytes() -> list[int] | None:
-    """Used memory of every GPU of this node; None without NVML."""
-    from bench.environment import nvml
-
+    """Used memory of every GPU that CUDA shows to this node's ranks; None without NVML."""
     with nvml() as library:
         if library is None:
             return None
-        handles = [library.nvmlDeviceGetHandleByIndex(i) for i in range(library.nvmlDeviceGetCount())]
-        return [int(library.nvmlDeviceGetMemoryInfo(handle).used) for handle in handles]
+        found = [devices.used_bytes(library, each) for each in devices.shown(library, os.environ.get(devices.VARIABLE))]
+        return [used for used in found if used is not None]
 
 
 class MemoryWatch:

@@ -61,23 +61,3 @@ def take(nvml: Any, handle: Any) -> Sample:
         temperature_c=ask(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
         throttled_by=None if reasons is None else [name for bit, name in REASONS.items() if reasons & bit],
     )
-
-
-def visible(count: int, uuids: list[str], variable: str | None) -> list[int]:
-    """NVML's numbers of the GPUs that CUDA shows, in the order of local ranks.
-
-    `variable`: CUDA_VISIBLE_DEVICES, numbers or UUIDs (their beginning is enough); None shows all `count`. As in CUDA,
-    reading stops at the first entry that names no GPU.
-    """
-    if variable is None:
-        return list(range(count))
-    chosen: list[int] = []
-    for word in (part.strip() for part in variable.split(",")):
-        if word.isdigit() and int(word) < count:
-            chosen.append(int(word))
-            continue
-        named = [index for index, uuid in enumerate(uuids) if word.startswith("GPU-") and uuid.startswith(word)]
-        if len(named) != 1:
-            break
-        chosen += named
-    return chosen

@@ -1,4 +1,5 @@
-"""Looks at all GPUs of a node at a stated rate, outside of the training path, as events of the node runner.
+"""Looks at all GPUs of a node that the job may use, as events of the node runner: at a stated rate, outside of the
+training path.
 
   telemetry {period_s, gpus: [{index, uuid, name, local_rank}]}      once, when watching begins
   gpu {index, local_rank, and the fields of sample.Sample}           t: when it was looked at
@@ -18,7 +19,8 @@ from dataclasses import asdict
 from typing import Any
 
 from bench.record import Recorder, clock
-from bench.telemetry.sample import take, visible
+from bench.telemetry import devices
+from bench.telemetry.sample import take
 
 PERIOD_S = 1.0
 GOODBYE_S = 5.0
@@ -49,15 +51,18 @@ class Watch(Telemetry):
 
     def __init__(self, recorder: Recorder, nvml: Any, period_s: float = PERIOD_S) -> None:
         self._recorder, self._nvml, self._period_s = recorder, nvml, period_s
-        count = nvml.nvmlDeviceGetCount()
-        self._handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
-        uuids = [_text(nvml.nvmlDeviceGetUUID(handle)) for handle in self._handles]
-        shown = visible(count, uuids, os.environ.get("CUDA_VISIBLE_DEVICES"))
-        self._local_rank = {index: local_rank for local_rank, index in enumerate(shown)}
-        names = [_text(nvml.nvmlDeviceGetName(handle)) for handle in self._handles]
+        self._devices = devices.allowed(nvml)
+        shown = devices.shown(nvml, os.environ.get(devices.VARIABLE))
+        # A slice's rank has no part in its whole GPU's power that one could tell.
+        self._local_rank = {each.number: rank for rank, each in enumerate(shown) if not each.slice}
         gpus = [
-            {"index": index, "uuid": uuids[index], "name": names[index], "local_rank": self._local_rank.get(index)}
-            for index in range(count)
+            {
+                "index": device.number,
+                "uuid": device.uuid,
+                "name": devices.text(nvml.nvmlDeviceGetName(device.handle)),
+                "local_rank": self._local_rank.get(device.number),
+            }
+            for device in self._devices
         ]
         recorder.instant("telemetry", period_s=period_s, gpus=gpus)
         self._seen: deque[tuple[float, dict[str, Any]]] = deque()
@@ -74,9 +79,9 @@ class Watch(Telemetry):
         self._look_at_all()  # energy up to the end
 
     def _look_at_all(self) -> None:
-        for index, handle in enumerate(self._handles):
-            t, sample = clock(), take(self._nvml, handle)
-            self._seen.append((t, {"index": index, "local_rank": self._local_rank.get(index), **asdict(sample)}))
+        for device in self._devices:
+            t, sample, number = clock(), take(self._nvml, device.handle), device.number
+            self._seen.append((t, {"index": number, "local_rank": self._local_rank.get(number), **asdict(sample)}))
 
     def look(self) -> None:
         while self._seen:
@@ -89,10 +94,6 @@ class Watch(Telemetry):
         self.look()
         if not self._thread.is_alive():  # else the driver holds it, and would be shut down under its feet
             self._nvml.nvmlShutdown()
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value  # older bindings answer in bytes
 
 
 def watch(recorder: Recorder, device: str, period_s: float = PERIOD_S) -> Telemetry:

@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from dataclasses import replace
 
 import pytest
 
-from bench.config import Train
+from bench.config import Recovery, Train
 from bench.doctor import gpus
 from tests.doctor.cases import H100, LLAMA, VERSIONS, case, gpu, run
+from tests.telemetry.fake_nvml import PartOfANode, Sliced
 
 CUDA = run(device="cuda", num_nodes=1, ranks_per_node=8, model=LLAMA, train=Train(seq_len=4096))
-
-
-class FakeNvml:
-    """Two GPUs: one in use, one cut into slices."""
-
-    class NVMLError(Exception):
-        pass
-
-    def nvmlDeviceGetCount(self):  # noqa: N802
-        return 2
-
-    def nvmlDeviceGetHandleByIndex(self, index):  # noqa: N802
-        return index
-
-    def nvmlDeviceGetMemoryInfo(self, handle):  # noqa: N802
-        return SimpleNamespace(used=(30 << 30) if handle == 0 else 0)
-
-    def nvmlDeviceGetMigMode(self, handle):  # noqa: N802
-        if handle == 0:
-            raise self.NVMLError
-        return [1, 1]
 
 
 def test_a_run_on_cpus_needs_none():
@@ -48,10 +28,18 @@ def test_none_where_eight_are_needed_fails_with_the_ways_on():
     assert set(checks) == {"GPUs", "driver"}
 
 
-@pytest.mark.parametrize(("visible", "level"), [(None, "ok"), ("0,1,2,3,4,5,6,7", "ok"), ("0,1", "fail"), ("", "fail")])
-def test_only_visible_gpus_count(visible, level):
-    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    assert gpus.enough(case(CUDA, gpus=[gpu()] * 8, environ=environ)).level == level
+def test_where_a_variable_hides_gpus_it_is_named():
+    check = gpus.enough(case(CUDA, gpus=[gpu()] * 2, environ={"CUDA_VISIBLE_DEVICES": "0,1"}))
+    assert check.level == "fail"
+    assert check.found == f"8 needed on this node, found: 2 x {H100} (CUDA_VISIBLE_DEVICES=0,1 shows no others)"
+    assert gpus.enough(case(CUDA, gpus=[gpu()] * 8)).level == "ok"
+
+
+def test_spare_ranks_need_gpus_too():
+    spare = replace(CUDA, recovery=Recovery(layer="in_process", reserve=1))
+    check = gpus.enough(case(spare, gpus=[gpu()] * 8))
+    assert (check.level, check.found) == ("fail", f"9 needed on this node, found: 8 x {H100}")
+    assert "give ranks_per_node=7" in check.remedy
 
 
 def test_gpus_of_two_models_are_a_warning_and_the_known_peak_is_named():
@@ -71,11 +59,18 @@ def test_a_state_that_cannot_fit_fails_before_it_is_tried():
 
 
 def test_gpus_in_use_and_slices_are_named_by_number():
-    busy, sliced = gpus.states_of(FakeNvml())
+    (busy,) = gpus.states_of(PartOfANode(), None)
+    assert (busy.level, busy.found) == ("warn", "in use before the run: GPU 1: 7.52 GB, GPU 3: 7.52 GB")
+    busy, sliced = gpus.states_of(Sliced(), None)
     assert (busy.level, sliced.level) == ("warn", "warn")
-    assert "GPU 0: 32.2 GB" in busy.found
-    assert "GPU 1:" not in busy.found
-    assert "GPUs 1 " in sliced.found
+    assert sliced.found.startswith("a slice of GPU 1: ")
+
+
+def test_a_gpu_that_the_run_does_not_use_may_be_in_use():
+    (busy,) = gpus.states_of(PartOfANode(), "1")
+    assert busy.found == "in use before the run: GPU 3: 7.52 GB"
+    (busy,) = gpus.states_of(PartOfANode(), "")
+    assert busy.level == "ok"
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 
 from bench.node import memory
 from bench.node.memory import MemoryWatch, anonymous_bytes
+from tests.telemetry.fake_nvml import PartOfANode
 
 HOLDER = "import sys; held = b'x' * int(sys.argv[1]); print('ready', flush=True); sys.stdin.read()"
 MB = 1_000_000
@@ -111,3 +113,15 @@ def test_looking_too_often_costs_nothing_and_processes_are_searched_for_now_and_
     for _ in range(int(memory.SEARCH_S / memory.LOOK_S)):
         look(watch, sampled)
     assert sampled.searches == 2
+
+
+def test_used_device_memory_is_that_of_the_gpus_that_cuda_shows_and_that_tell_it(monkeypatch):
+    @contextmanager
+    def there():
+        yield PartOfANode()
+
+    monkeypatch.setattr(memory, "nvml", there)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert memory.device_used_bytes() == [7 << 30] * 2
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert memory.device_used_bytes() == [7 << 30]

@@ -1,4 +1,4 @@
-"""Two GPUs that answer as NVML does; the second is old and refuses some questions."""
+"""GPUs that answer as NVML does: two, of which the second is old and refuses some questions; part of a node; slices."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 
 class FakeNvml:
+    count = 2
     NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
 
     class NVMLError(Exception):
@@ -22,13 +23,13 @@ class FakeNvml:
         self.open = False
 
     def nvmlDeviceGetCount(self):  # noqa: N802
-        return 2
+        return self.count
 
     def nvmlDeviceGetHandleByIndex(self, index):  # noqa: N802
         return index
 
     def nvmlDeviceGetUUID(self, handle):  # noqa: N802
-        return f"GPU-{'ab'[handle]}0"
+        return f"GPU-{'abcd'[handle]}0"
 
     def nvmlDeviceGetName(self, handle):  # noqa: N802
         return b"NVIDIA H100 80GB HBM3"
@@ -58,3 +59,50 @@ class FakeNvml:
         if handle == 1:
             raise self.NVMLError
         return 4 + 32
+
+    def nvmlDeviceGetMigMode(self, handle):  # noqa: N802
+        raise self.NVMLError
+
+
+class PartOfANode(FakeNvml):
+    """Four GPUs, of which two belong to another job, as under Slurm's ConstrainDevices: NVML counts them all."""
+
+    count = 4
+
+    def nvmlDeviceGetHandleByIndex(self, index):  # noqa: N802
+        if index in (0, 2):
+            raise self.NVMLError("Insufficient Permissions")
+        return index
+
+
+class Sliced(FakeNvml):
+    """A whole GPU, and one that is cut; the memory of the latter is told to administrators only."""
+
+    slices = ("MIG-x", "MIG-y")
+
+    def nvmlDeviceGetMigMode(self, handle):  # noqa: N802
+        return [int(handle == 1), int(handle == 1)]
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle, place):  # noqa: N802
+        if place >= 2 * len(self.slices) or place % 2:
+            raise self.NVMLError("Not Found")
+        return self.slices[place // 2]
+
+    def nvmlDeviceGetHandleByUUID(self, uuid):  # noqa: N802
+        if uuid not in self.slices:
+            raise self.NVMLError("Not Found")
+        return uuid
+
+    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, handle):  # noqa: N802
+        return 1
+
+    def nvmlDeviceGetIndex(self, handle):  # noqa: N802
+        return handle
+
+    def nvmlDeviceGetUUID(self, handle):  # noqa: N802
+        return handle if isinstance(handle, str) else super().nvmlDeviceGetUUID(handle)
+
+    def nvmlDeviceGetMemoryInfo(self, handle):  # noqa: N802
+        if handle == 1:
+            raise self.NVMLError("Insufficient Permissions")
+        return super().nvmlDeviceGetMemoryInfo(handle)

@@ -1,12 +1,12 @@
-"""One look at a GPU: units, null for what it does not answer, and which GPUs a run has."""
+"""One look at a GPU: units, and null for what it does not answer."""
 
 from __future__ import annotations
 
 import pynvml
 import pytest
 
-from bench.telemetry.sample import REASONS, Sample, take, visible
-from tests.telemetry.fake_nvml import FakeNvml
+from bench.telemetry.sample import REASONS, Sample, take
+from tests.telemetry.fake_nvml import FakeNvml, Sliced
 
 
 def test_a_sample_is_in_the_units_of_its_names():
@@ -38,24 +38,5 @@ def test_the_reasons_are_the_librarys_bits():
 
 
 def test_every_question_is_one_that_the_library_knows():
-    asked = [name for name in vars(FakeNvml) if name.startswith("nvml")]
+    asked = [name for fake in (FakeNvml, Sliced) for name in vars(fake) if name.startswith("nvml")]
     assert [name for name in asked if not hasattr(pynvml, name)] == []
-
-
-UUIDS = ["GPU-aa11", "GPU-ab22", "GPU-cc33", "GPU-dd44"]
-
-
-@pytest.mark.parametrize(
-    ("variable", "shown"),
-    [
-        (None, [0, 1, 2, 3]),
-        ("2,0", [2, 0]),
-        ("", []),
-        ("1,9,0", [1]),
-        ("GPU-cc33,GPU-aa", [2, 0]),
-        ("GPU-a,0", []),
-        ("-1,2", []),
-    ],
-)
-def test_local_ranks_follow_the_order_in_which_cuda_shows_gpus(variable, shown):
-    assert visible(4, UUIDS, variable) == shown

@@ -13,7 +13,7 @@ from bench.measure.events import read_stream
 from bench.record import Recorder
 from bench.telemetry import watch as watching
 from bench.telemetry.watch import Nothing, Watch, watch
-from tests.telemetry.fake_nvml import FakeNvml
+from tests.telemetry.fake_nvml import FakeNvml, PartOfANode, Sliced
 
 META = {"role": "runner", "launch": 1, "node": 0, "local_rank": -1, "rank": -1, "world_size": 2, "incarnation": 0}
 
@@ -41,6 +41,20 @@ def test_what_is_watched_and_how_often_is_said_once(recorder, monkeypatch):
         (1, "GPU-b0", 0),
     ]
     assert head["gpus"][0]["name"] == "NVIDIA H100 80GB HBM3"
+
+
+def test_gpus_of_other_jobs_are_left_out_and_the_rest_keeps_nvmls_numbers(recorder, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    Watch(recorder, PartOfANode(), period_s=60).close()
+    (head,) = events(recorder, "telemetry")
+    assert [(gpu["index"], gpu["local_rank"]) for gpu in head["gpus"]] == [(1, 0), (3, 1)]
+    assert {(event["index"], event["local_rank"]) for event in events(recorder, "gpu")} == {(1, 0), (3, 1)}
+
+
+def test_the_power_of_a_gpu_is_not_laid_to_the_rank_of_a_slice(recorder, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-x")
+    Watch(recorder, Sliced(), period_s=60).close()
+    assert {event["local_rank"] for event in events(recorder, "gpu")} == {None}
 
 
 def test_every_gpu_is_looked_at_first_and_last_and_the_driver_is_let_go(recorder):
