@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bench.environment import nvml
 from bench.checkpoint import throttled
+from bench.environment import nvml
 from bench.supervise import descendants
 from bench.telemetry import devices
 
