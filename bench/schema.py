@@ -258,6 +258,12 @@ class Recovery:
     device_bytes_after_stop: int | None = None
     instrument_s: float | None = None  # taken out between fault and first step
     points_s: dict[str, float | None] = field(default_factory=dict)  # since the fault, the instrument's time in them
+    further_faults: int = 0  # planned to strike while the job recovers from `fault`
+
+    @property
+    def single(self) -> bool:
+        """One fault alone was planned and struck: the time of a cascade is no time of a recovery."""
+        return not self.further_faults and len(self.faults) <= 1
 
 
 @dataclass(frozen=True)
@@ -274,6 +280,7 @@ class FaultFigures:
     parts: dict[str, Figure | None]  # detect_s, stop_s, queue_s, restart_s, load_s, first_step_s, catch_up_s
     lost_steps: Figure | None
     gpu_seconds_lost: Figure | None
+    further_faults: int = 0  # a Recovery's
 
 
 @dataclass(frozen=True)

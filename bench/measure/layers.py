@@ -89,6 +89,7 @@ def _fault(label: str, records: Sequence[Recovery]) -> FaultFigures:
     recovered = [record for record in records if record.outcome == "recovered"]
     return FaultFigures(
         fault=label,
+        further_faults=max(record.further_faults for record in records),
         episodes=sum(record.episode is not None for record in records),
         outcomes=dict(Counter(record.outcome for record in records)),
         layers_used=dict(Counter(record.layer_used for record in recovered if record.layer_used is not None)),

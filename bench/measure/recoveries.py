@@ -115,6 +115,7 @@ def _planned(launch: LaunchRecord, record: Event) -> Mapping[str, Any]:
 
 def _about(launch: LaunchRecord, fault: Mapping[str, Any]) -> dict[str, Any]:
     occasion, block = launch.block
+    further = _further(launch, fault)
     return {
         "launch": launch.index,
         "occasion": occasion,
@@ -122,21 +123,44 @@ def _about(launch: LaunchRecord, fault: Mapping[str, Any]) -> dict[str, Any]:
         "arm": str(launch.launch["arms"][0]),
         "layer": str(launch.launch["layer"]),
         "fault": str(fault["kind"]),
-        "label": label(fault),
+        "label": label(fault, further),
+        "further_faults": len(further),
         "at": str(fault["at"]),
         "node": int(fault["node"]),
         "local_rank": int(fault["local_rank"]),
     }
 
 
-def label(fault: Mapping[str, Any]) -> str:
-    """A fault in words: its kind, and what makes it another one: the moment, switches and choices, rank 0 as victim."""
+def _further(launch: LaunchRecord, fault: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The faults planned for the recovery from this one, in order; those of a chain count for its first.
+
+    By the plan, so that all episodes of one plan are alike, how far ever each came.
+    """
+    unavailable, chain = launch.launch.get("unavailable") or {}, [fault]
+    for each in launch.launch.get("faults", []):
+        if each.get("after") in {before["id"] for before in chain} and each["id"] not in unavailable:
+            chain.append(each)
+    return [] if fault.get("after") is not None else chain[1:]
+
+
+def label(fault: Mapping[str, Any], further: Sequence[Mapping[str, Any]] = ()) -> str:
+    """A fault in words: its kind, and what makes it another one: the moment, switches and choices, rank 0 as victim.
+
+    And how many more strike while the job recovers from it; which, if they are others.
+    """
     options = [_word(name, value) for name, value in sorted(fault.get("options", {}).items()) if _tells(value)]
     moment = [] if fault["at"] == "step" else [f"at {fault['at']}"]
     first = (
         ["rank 0"] if (int(fault["node"]), int(fault["local_rank"])) == (0, 0) else []
     )  # where others may rendezvous
-    return ", ".join([str(fault["kind"]), *moment, *options, *first])
+    cascade = [f"{len(further)} more in recovery{_others_kinds(fault, further)}"] if further else []
+    return ", ".join([str(fault["kind"]), *moment, *options, *first, *cascade])
+
+
+def _others_kinds(fault: Mapping[str, Any], further: Sequence[Mapping[str, Any]]) -> str:
+    """ " (exception and segfault at load)", or nothing where they are copies of the first."""
+    kinds = dict.fromkeys(f"{each['kind']}{' at load' if each['at'] == 'load' else ''}" for each in further)
+    return "" if list(kinds) == [fault["kind"]] else f" ({' and '.join(kinds)})"
 
 
 def _tells(value: object) -> bool:

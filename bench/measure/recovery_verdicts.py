@@ -49,6 +49,7 @@ def _representative(recoveries: Sequence[Recovery], layers: Sequence[str]) -> li
         if record.layer in layers
         and record.layer_used == record.layer
         and record.outcome == "recovered"
+        and record.single
         and record.time_to_recover_s is not None
     ]
 
@@ -128,9 +129,13 @@ def _all_of(outcomes: Sequence[Outcome]) -> Outcome:
 
 # --- parts ------------------------------------------------------------------------------------------------------------
 def load_dominates(recoveries: Sequence[Recovery]) -> Verdict:
-    """Is loading the checkpoint the largest part of a recovery? On load over the largest other part, per episode."""
+    """Is loading the checkpoint the largest part of a recovery from one fault?
+
+    On load over the largest other part, per episode.
+    """
     claim, published = "load_dominates", "loading the checkpoint is the largest part of a recovery"
-    ratios = [(ratio, r.launch) for r in recoveries if r.outcome == "recovered" and (ratio := _load_ratio(r))]
+    recovered = [record for record in recoveries if record.outcome == "recovered" and record.single]
+    ratios = [(ratio, record.launch) for record in recovered if (ratio := _load_ratio(record))]
     found = clustered_figure([ratio for ratio, _ in ratios], [launch for _, launch in ratios], positive=True)
     if found is None:
         text = "Not measured: no recovery loaded a checkpoint and has all of its parts."

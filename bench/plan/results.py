@@ -187,8 +187,11 @@ def recoveries(results: Sequence[Result], layer: str) -> list[Recovered]:
 
 
 def _recovered_by(row: Mapping[str, Any], layer: str) -> bool:
+    """From one fault: in a cascade others struck while the job recovered."""
     return (
         row.get("outcome") == "recovered"
+        and not row.get("further_faults")
+        and len(row.get("faults", [])) <= 1
         and row.get("layer_used") in RECOVERY_LAYERS[layer]
         and row.get("time_to_recover_s") is not None
     )

@@ -157,6 +157,7 @@ RECOVERIES = {
     "device_bytes_after_stop": Entry(BYTES, "GPU memory still in use after the abort"),
     "instrument_s": Entry(S, "the instrument's own time between fault and first step, taken out"),
     "points_s": Entry("JSON, s", "every point since the fault, the instrument's time still in"),
+    "further_faults": Entry("count", "planned to strike while the job recovers from the first one"),
 }
 
 LAYERS = {

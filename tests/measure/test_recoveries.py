@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from bench.config import Fault as Given
+from bench.faults.schedule import schedule
 from bench.measure.episodes import Course
 from bench.measure.recoveries import cadence, label, pairs, plain_step_s, recoveries
 from bench.schema import Recovery
+from tests.faults.made import run
 from tests.measure.stories import Delays, Setting, Story, in_new_processes, in_place, new_processes, started, twin
 
 DELAYS = Delays(detect=0.4, stop=0.3, restart=1.1)
@@ -198,3 +201,74 @@ def test_a_job_that_never_came_back_names_the_last_error_of_its_own(tmp_path: Pa
     story.over()
     (found,) = records(tmp_path, story)
     assert (found.outcome, found.reason) == ("not_recovered", "WrongWorldSize: written by 2 ranks")
+
+
+def cascade(setting: Setting, further: int, struck: int = 1, kind: str = "sigkill") -> Story:
+    """A sigkill and so many planned faults of `kind` in its recovery, of which the first `struck` come to strike."""
+    story = started(setting)
+    story.steps(6)
+    new_processes(story, 4, DELAYS)
+    for number in range(struck):
+        new_processes(story, 4, DELAYS, kind)
+        story.planned[-1] |= {"at": "recovery", "after": f"f{number}"}
+    for number in range(struck, further):
+        story.plan(kind, (0, 1), "recovery")["after"] = f"f{number}"
+    story.steps(12)
+    story.finish()
+    return story
+
+
+def test_a_cascade_is_labelled_by_what_was_planned_so_that_its_episodes_pool(tmp_path: Path) -> None:
+    found = records(tmp_path, cascade(Setting(), 3), cascade(Setting(index=2), 3, struck=3))
+    cascades = [record for record in found if record.episode is not None]
+    assert [(record.label, record.further_faults) for record in cascades] == [("sigkill, 3 more in recovery", 3)] * 2
+    assert [len(record.faults) for record in cascades] == [2, 4]
+    assert not any(record.single for record in cascades)
+    silent = [record.label for record in found if record.episode is None]
+    assert silent == ["sigkill, at recovery"] * 2, "those that did not strike are the rest of a cascade, and no cascade"
+
+
+def test_cascades_of_other_length_or_other_faults_are_others(tmp_path: Path) -> None:
+    stories = [cascade(Setting(index=1), 1), cascade(Setting(index=2), 1, kind="exception")]
+    alone = in_new_processes(Setting(index=3), 6, 4)
+    unavailable = cascade(Setting(index=4), 1, struck=0)
+    unavailable.unavailable["f1"] = "not here"
+    found = [record for record in records(tmp_path, *stories, alone, unavailable) if record.episode is not None]
+    assert [record.label for record in found] == [
+        "sigkill, 1 more in recovery",
+        "sigkill, 1 more in recovery (exception)",
+        "sigkill",
+        "sigkill",
+    ]
+    assert [record.single for record in found] == [False, False, True, True]
+
+
+def test_a_later_fault_of_the_launch_is_none_of_the_recovery_before_it(tmp_path: Path) -> None:
+    story = started(Setting())
+    story.steps(6)
+    new_processes(story, 4, DELAYS)
+    story.steps(7)
+    new_processes(story, 4, DELAYS)
+    story.steps(12)
+    story.finish()
+    assert [(record.label, record.single) for record in records(tmp_path, story)] == [("sigkill", True)] * 2
+
+
+def test_a_schedules_copies_and_faults_within_the_recovery_are_counted(tmp_path: Path) -> None:
+    given = [
+        Given("sigkill", rank=1, options={"again": 2}),
+        Given("exception", at="load", rank=1),
+        Given("exception", rank=1),
+    ]
+    (planned,) = schedule(run(*given))
+    story = in_new_processes(Setting(), 6, 4)
+    story.planned = [fault.to_json() for fault in planned]
+    story.faults[0]["id"] = planned[0].id
+    found = records(tmp_path, story)
+    assert [(record.label, record.further_faults) for record in found] == [
+        ("sigkill, 3 more in recovery (sigkill and exception at load)", 3),
+        ("sigkill, at recovery", 0),
+        ("sigkill, at recovery", 0),
+        ("exception, at load", 0),
+        ("exception", 0),
+    ]

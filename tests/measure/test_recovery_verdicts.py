@@ -103,6 +103,18 @@ def test_a_verdict_states_the_time_that_the_matrix_shows() -> None:
     assert verdict("recovery_in_job", records).measured == "2 s (range 1 to 4 s, n = 2)"
 
 
+def test_cascades_stand_for_no_recovery_time_and_no_share() -> None:
+    """Planned as such or not: a second fault before the job has stepped is in the time of the first."""
+    planned = [recovery("in_job", 17.0, "sigkill, 1 more in recovery", further_faults=1)]
+    met = [recovery("in_job", 17.0, faults=["f0", "f1"])]
+    for cascades in (planned, met):
+        for claim in ("recovery_in_job", "load_dominates"):
+            assert verdict(claim, cascades).outcome == "not_measured"
+        both = verdict("recovery_in_job", [*cascades, *three("in_job", 1.0)])
+        assert both.measured is not None
+        assert both.measured.startswith("1 s")
+
+
 def test_a_recovery_with_a_part_missing_or_nothing_to_load_says_nothing_about_parts() -> None:
     found = load_dominates([recovery(stop_s=None), recovery(load_s=0.0), recovery(seconds=None)])
     assert (found.outcome, found.measured) == ("not_measured", None)

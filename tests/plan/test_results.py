@@ -83,6 +83,10 @@ def test_recoveries_count_by_the_layer_that_did_them_and_only_successful_ones(tm
         recovery("in_process", 11.0, 3.0),
         recovery("in_process", None),
         recovery("in_process", 500.0, outcome="not_recovered"),
+        recovery("in_process", 30.0) | {"further_faults": 1},
+        recovery("in_process", 30.0) | {"faults": ["f0", "f1"]},
+        recovery("in_process", 30.0) | {"further_faults": 1},
+        recovery("in_process", 30.0) | {"faults": ["f0", "f1"]},
         recovery("in_job", 20.0),
         recovery("requeue", 250.0),
     ]

@@ -129,8 +129,12 @@ def _recovering(result: Accounted) -> list[str]:
 
 
 def _times(layer: LayerFigures) -> dict[str, float]:
-    """Median seconds to the first new step by fault, of those that were recovered from."""
-    return {each.fault: each.time_to_recover_s.median for each in layer.faults if each.time_to_recover_s is not None}
+    """Median seconds to the first new step by fault, of those that were recovered from; a cascade is none of them."""
+    return {
+        each.fault: each.time_to_recover_s.median
+        for each in layer.faults
+        if each.time_to_recover_s is not None and not each.further_faults
+    }
 
 
 def _middle(times: dict[str, dict[str, float]], layer: LayerFigures) -> float:
