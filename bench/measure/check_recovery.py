@@ -58,7 +58,7 @@ def _failure(launch: LaunchRecord) -> str:
 
 def faults_fired(evidence: Evidence) -> Check:
     """Did every planned fault strike? What a machine cannot do is said, and no fault of the run."""
-    silent = [_where(record) for record in evidence.recoveries if record.outcome == "not_fired"]
+    silent = [f"{_where(r)} ({r.reason})" for r in evidence.recoveries if r.outcome == "not_fired"]
     missing = {record.label: record.reason for record in evidence.recoveries if record.outcome == "unavailable"}
     struck = sum(record.episode is not None for record in evidence.recoveries)
     level: Level = "invalid" if not struck else "warn" if silent else "note" if missing else "ok"
@@ -67,7 +67,7 @@ def faults_fired(evidence: Evidence) -> Check:
     reason = "; ".join(parts if missing else parts[:-1]) or "every planned fault struck"
     if not struck:
         reason = f"no fault struck; {reason}" if silent or missing else "no fault was planned"
-    remedy = "a fault after one that was not recovered from has no occasion; for unavailable ones see their reasons"
+    remedy = "a fault after one that was not recovered from has no occasion; for others see their reasons"
     return answer("faults_fired", level, reason, remedy)
 
 

@@ -18,6 +18,7 @@ from bench.schema import ENDURING, STRUCK, TWIN, UNFINISHED, Recovery, RecoveryO
 SPLIT = "the job fell apart: groups of ranks went on by themselves, each as the whole job"
 _OF_OTHERS = ("RestartAbort", "RankShouldRestart")  # what the Wrapper raises in ranks that did not fail themselves
 _NOT_ENDED = (*UNFINISHED, "skipped")
+_COUNTED = "oom_host"  # the one fault that the kernel carries out, or not, after it is on record
 
 
 def is_recovery(launch: LaunchRecord) -> bool:
@@ -60,7 +61,36 @@ def recoveries(found: Sequence[Pair]) -> list[Recovery]:
 # --- what struck ------------------------------------------------------------------------------------------------------
 def _struck(pair: Pair) -> list[Recovery]:
     instrument = Instrument.of(pair.struck.launch)
-    return [_recovery(pair, episode, points(pair.struck, episode), instrument) for episode in pair.struck.episodes]
+    return [
+        _not_carried_out(pair.struck.launch, episode, reason)
+        if (reason := no_kill(episode.faults)) is not None
+        else _recovery(pair, episode, points(pair.struck, episode), instrument)
+        for episode in pair.struck.episodes
+    ]
+
+
+def no_kill(faults: Sequence[Event]) -> str | None:
+    """Why one of these was not what it is called, by the kernel's count of its kills in the rank's cgroup; or None.
+
+    A rank that the kernel let live raises an error, and its job recovers from that: from another fault.
+    """
+    for fault in faults:
+        if fault["kind"] == _COUNTED:
+            count = fault.get("details", {}).get("oom_kill")
+            if count is None:
+                return (
+                    f"{fault['id']}: the kernel's count of its kills is not on record, so nothing shows that it killed"
+                )
+            if count == 0:
+                return f"{fault['id']}: the kernel killed nobody in the rank's cgroup (oom_kill 0), it ended otherwise"
+    return None
+
+
+def _not_carried_out(launch: LaunchRecord, episode: Episode, reason: str) -> Recovery:
+    """Of another fault than the planned one nothing is told but that."""
+    first = episode.faults[0]
+    told = _about(launch, _planned(launch, first)) | {"episode": None, "rank": first.get("rank")}
+    return Recovery(**told, faults=[str(fault["id"]) for fault in episode.faults], outcome="not_fired", reason=reason)
 
 
 def _recovery(pair: Pair, episode: Episode, found: Points, instrument: Instrument) -> Recovery:

@@ -193,13 +193,14 @@ def prices(layers: Sequence[LayerFigures]) -> Table:
 
 
 def left_out(recoveries: Sequence[Recovery]) -> list[str]:
-    """Faults that this machine cannot do, and jobs that did not come back, each once with its reason."""
+    """Faults that this machine cannot do or did not carry out, and jobs that did not come back, each once and why."""
     found: dict[str, None] = {}
     for record in recoveries:
         if record.outcome == "unavailable":
             found[f"{record.label} was unavailable: {record.reason}"] = None
-        elif record.outcome == "not_recovered" and record.reason:
-            found[f"{record.label} under {record.layer}: not recovered ({record.reason})"] = None
+        elif record.outcome in ("not_recovered", "not_fired") and record.reason:
+            what = "did not strike" if record.outcome == "not_fired" else "not recovered"
+            found[f"{record.label} under {record.layer}: {what} ({record.reason})"] = None
     return list(found)
 
 

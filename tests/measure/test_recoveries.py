@@ -104,6 +104,33 @@ def test_planned_faults_that_did_not_strike_say_so_and_why(tmp_path: Path) -> No
     )
 
 
+@pytest.mark.parametrize(
+    ("details", "outcome", "reason"),
+    [
+        ({"oom_kill": 1}, "recovered", ""),
+        ({"oom_kill": 0}, "not_fired", "f0: the kernel killed nobody"),
+        ({"oom_kill": None}, "not_fired", "not on record"),
+        ({"left": "busy"}, "not_fired", "not on record"),
+        (None, "not_fired", "not on record"),
+    ],
+)
+def test_a_kill_by_the_kernel_is_one_only_where_the_kernel_counted_it(
+    tmp_path: Path, details: dict[str, object] | None, outcome: str, reason: str
+) -> None:
+    story = in_new_processes(Setting(), 6, 4, kind="oom_host")
+    story.faults[0] |= {} if details is None else {"details": details}
+    (found,) = records(tmp_path, story)
+    assert (found.outcome, found.label, found.faults) == (outcome, "oom_host", ["f0"])
+    assert reason in found.reason
+    assert (found.episode is None, found.time_to_recover_s is None) == (outcome == "not_fired",) * 2
+
+
+def test_a_cascade_in_which_the_kernel_did_not_kill_is_not_the_planned_one(tmp_path: Path) -> None:
+    found = records(tmp_path, cascade(Setting(), 1, kind="oom_host"))
+    assert [(record.outcome, record.faults) for record in found] == [("not_fired", ["f0", "f1"])]
+    assert "f1: " in found[0].reason
+
+
 def test_faults_of_one_episode_share_a_record(tmp_path: Path) -> None:
     story = started(Setting())
     story.steps(6)

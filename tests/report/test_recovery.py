@@ -258,4 +258,6 @@ def test_the_timeouts_are_told_once_in_groups_with_their_units() -> None:
 
 def test_a_job_that_did_not_come_back_is_listed_with_what_it_died_of() -> None:
     lost = recovery("in_job", None, "sigkill", launch=3, outcome="not_recovered", reason="no heartbeat could be sent")
+    silent = recovery("in_job", None, "oom_host", outcome="not_fired", episode=None, reason="the kernel killed nobody")
+    assert words.left_out([silent]) == ["oom_host under in_job: did not strike (the kernel killed nobody)"]
     assert words.left_out([lost, lost]) == ["sigkill under in_job: not recovered (no heartbeat could be sent)"]
