@@ -1,4 +1,4 @@
-"""When each worker and writer of a launch ended, whoever its parent is: by pidfd, from outside.
+"""When each worker and writer of a launch ended, whoever its parent is: by pidfd, from outside, or by looking again.
 
 A process that has an event file is known by the file's name (its pid and start time), so that a reused pid is never
 taken for it.
@@ -10,6 +10,8 @@ import os
 import select
 from pathlib import Path
 from typing import NamedTuple
+
+import psutil
 
 from bench.record import Recorder, process_start_ticks
 
@@ -38,6 +40,7 @@ class GoneWatch:
         self.recorder = recorder
         self._seen: set[str] = set()
         self._open: dict[int, Known] = {}  # pidfd -> process
+        self._looked_after: list[Known] = []  # those without a pidfd, at every look
         self._poll = select.poll()
         self.job_complete = False  # the last worker that ended here had come to the job's end
 
@@ -48,18 +51,23 @@ class GoneWatch:
                 self._follow(Known.of(Path(name)))
         for fd, _ in self._poll.poll(0):
             self._ended(fd)
+        for known in [each for each in self._looked_after if _has_ended(each)]:
+            self._looked_after.remove(known)
+            self._record(known)
 
     def _follow(self, known: Known) -> None:
-        """A process that ended before it could be followed is gone now: the file showed up only a moment ago."""
+        """A process that ended before it could be followed is gone now: the file showed up only a moment ago.
+
+        Where there is no pidfd for another reason (an old kernel, a filter of system calls, no descriptor left), that
+        says nothing of the process.
+        """
         try:
             fd = os.pidfd_open(known.pid)
-        except OSError:
+        except ProcessLookupError:
             return self._record(known)
-        try:
-            same = process_start_ticks(known.pid) == known.pid_start
         except OSError:
-            same = False
-        if not same:
+            return self._looked_after.append(known)
+        if _has_ended(known):
             os.close(fd)
             return self._record(known)
         self._open[fd] = known
@@ -73,7 +81,7 @@ class GoneWatch:
 
     @property
     def nobody_works(self) -> bool:
-        return not any(known.role == "worker" for known in self._open.values())
+        return not any(known.role == "worker" for known in (*self._open.values(), *self._looked_after))
 
     def _record(self, known: Known) -> None:
         self.recorder.instant("gone", **known._asdict())
@@ -91,3 +99,15 @@ class GoneWatch:
             self._poll.unregister(fd)
             os.close(fd)
         self._open.clear()
+        self._looked_after.clear()
+
+
+def _has_ended(known: Known) -> bool:
+    """By pid and start time; a process that waits to be reaped has. One that nobody can look at is taken to live."""
+    try:
+        other = process_start_ticks(known.pid) != known.pid_start
+        return other or psutil.Process(known.pid).status() == psutil.STATUS_ZOMBIE
+    except (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess, IndexError):
+        return True
+    except (OSError, psutil.Error):
+        return False

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +59,42 @@ def test_a_process_that_ended_before_anybody_looked_is_gone(watch):
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     announce(watch, process.pid, 1)
+    watch.look()
+    assert len(gone(watch)) == 1
+
+
+@pytest.mark.parametrize("reason", [errno.ENOSYS, errno.EPERM, errno.EMFILE])
+def test_a_living_process_that_cannot_be_followed_is_looked_at_until_it_has_ended(watch, monkeypatch, reason):
+    def refuse(pid):
+        raise OSError(reason, os.strerror(reason))
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    announce(watch, process.pid, process_start_ticks(process.pid))
+    for _ in range(2):
+        watch.look()
+    assert (gone(watch), watch.nobody_works) == ([], False)
+    process.stdin.close()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and waits to be reaped
+    watch.look()
+    watch.look()
+    assert [event["pid"] for event in gone(watch)] == [process.pid]
+    assert watch.nobody_works
+    process.wait()
+
+
+def test_a_process_that_cannot_be_looked_at_now_is_not_taken_for_gone(watch, monkeypatch):
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    announce(watch, process.pid, process_start_ticks(process.pid))
+
+    def no_descriptor(pid):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("bench.node.gone.process_start_ticks", no_descriptor)
+    watch.look()
+    assert gone(watch) == []
+    monkeypatch.undo()
+    process.communicate(b"\n")
     watch.look()
     assert len(gone(watch)) == 1
 
