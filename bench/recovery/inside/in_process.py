@@ -1,7 +1,8 @@
 """Ranks inside inprocess.Wrapper: after a fault it aborts the process group and calls the training function again.
 
 Two things differ from the Wrapper's defaults. Its store is hosted by the node runner, not by rank 0, so that rank 0 is
-no special victim. And where gloo is the backend, the abort shuts down its sockets, since the library aborts NCCL only.
+no special victim. And the abort shuts down the sockets of the training function, since the library aborts NCCL only:
+on CPUs gloo is the backend, on GPUs checkpoint strategies talk over it, and ranks wait in the base store for others.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from nvidia_resiliency_ext import inprocess
 from nvidia_resiliency_ext.inprocess.store import StoreMixin
@@ -60,40 +62,53 @@ class Start(inprocess.initialize.Initialize):  # type: ignore[misc]
 class Abort(inprocess.abort.Abort):  # type: ignore[misc]
     """Wakes the training function out of whatever collective it waits in. Runs in the Wrapper's own thread.
 
-    On CUDA the library aborts NCCL, and only the connection to the base store is shut down, where a rank may wait for
-    others to come. On CPU all connections are, that the training function has opened.
+    NCCL is aborted first, whose watchdog would end the process over connections that break under it; what else waits
+    does so on a connection that the training function has opened. Groups are destroyed when nobody waits in them.
     """
 
-    def __init__(self, start: Start, device: str, base_port: int) -> None:
+    def __init__(self, start: Start, device: str) -> None:
         self.start = start
-        self.peer_port = base_port if device == "cuda" else None
+        self.device = device
         self.times: list[tuple[str, float]] = []
 
     def __call__(self, state: Any) -> Any:
         self.times.append(("abort", clock()))
-        if self.peer_port is None:
-            shut_down(self.start.sockets)
-            if dist.is_initialized():
-                dist.destroy_process_group()
-        else:
-            inprocess.abort.AbortTorchDistributed()(state)
-            shut_down(self.start.sockets, self.peer_port)
+        if self.device == "cuda" and dist.is_initialized():
+            inprocess.abort.AbortTorchDistributed.shutdown_all_process_group_backends()  # none of gloo's
+        shut_down(self.start.sockets)
+        if dist.is_initialized():
+            dist.destroy_process_group()
         self.times.append(("aborted", clock()))
         return state
 
 
 class Finish(inprocess.finalize.Finalize):  # type: ignore[misc]
-    """After each fault, in the training thread: records the abort, which must not write beside that thread."""
+    """After each fault, in the training thread, which has this rank's GPU as its own: records the abort, which must not
+    write beside that thread, and what memory it has left in use."""
 
-    def __init__(self, abort: Abort, recorder: Recorder) -> None:
+    def __init__(self, abort: Abort, recorder: Recorder, device: str) -> None:
         self.abort = abort
         self.recorder = recorder
+        self.device = device
 
     def __call__(self, state: Any) -> Any:
         times, self.abort.times = self.abort.times, []
+        used = device_used_bytes() if times and self.device == "cuda" else None
         for name, t in times:
-            self.recorder.instant(name, t)
+            about = {"device_bytes": used} if name == "aborted" and used is not None else {}
+            self.recorder.instant(name, t, **about)
         return state
+
+
+def device_used_bytes() -> int | None:
+    """Memory in use on this rank's GPU, by whomever; None where CUDA has not started or the fault has broken it."""
+    if not torch.cuda.is_initialized():
+        return None
+    try:
+        free, total = torch.cuda.mem_get_info()
+    except RuntimeError:
+        return None
+    return total - free
 
 
 class Healthy(inprocess.health_check.HealthCheck):  # type: ignore[misc]
@@ -116,7 +131,7 @@ def make_wrapper(post: Post, prefix: str) -> Any:
     """The Wrapper of this rank. Compose calls what it lists last first."""
     limits = post.limits
     start = Start(post.recorder)
-    abort = Abort(start, post.device, post.base_port)
+    abort = Abort(start, post.device)
     checks = [Healthy(post.unhealthy_flag)]
     if post.device == "cuda":
         checks.append(inprocess.health_check.CudaHealthCheck(timeout=seconds(limits.soft_s)))
@@ -132,7 +147,7 @@ def make_wrapper(post: Post, prefix: str) -> Any:
         },
         initialize=inprocess.Compose(start, inprocess.initialize.RetryController(max_iterations=calls)),
         abort=abort,
-        finalize=Finish(abort, post.recorder),
+        finalize=Finish(abort, post.recorder, post.device),
         health_check=inprocess.Compose(*checks),
         rank_assignment=inprocess.Compose(
             inprocess.rank_assignment.MaxActiveWorldSize(post.active), inprocess.rank_assignment.ShiftRanks()

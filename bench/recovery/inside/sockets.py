@@ -18,17 +18,13 @@ def open_sockets() -> frozenset[str]:
     return frozenset(_identities().values())
 
 
-def shut_down(but: Collection[str], peer_port: int | None = None) -> int:
+def shut_down(but: Collection[str]) -> int:
     """Shut down the connections of this process that are not in `but`, both ways; returns how many.
 
-    `peer_port`: only those to this port. Listening sockets are left alone, whose end gloo does not survive. The
-    descriptors stay open; who owns them closes them.
+    Listening sockets are left alone, whose end gloo does not survive. The descriptors stay open; who owns them closes
+    them.
     """
-    count = 0
-    for descriptor, identity in _identities().items():
-        if identity not in but:
-            count += _shut_down(descriptor, peer_port)
-    return count
+    return sum(_shut_down(descriptor) for descriptor, identity in _identities().items() if identity not in but)
 
 
 def _identities() -> dict[int, str]:
@@ -43,14 +39,14 @@ def _identities() -> dict[int, str]:
     return found
 
 
-def _shut_down(descriptor: int, peer_port: int | None) -> bool:
+def _shut_down(descriptor: int) -> bool:
     try:
         duplicate = socket.socket(fileno=os.dup(descriptor))
     except OSError:
         return False  # closed meanwhile
     with duplicate:
         try:
-            if duplicate.family not in INTERNET or peer_port not in (None, duplicate.getpeername()[1]):
+            if duplicate.family not in INTERNET:
                 return False
             duplicate.getpeername()  # raises for one that listens or is not connected
             duplicate.shutdown(socket.SHUT_RDWR)

@@ -56,16 +56,6 @@ def test_sockets_that_listen_or_belong_to_this_machine_alone_are_left_alone(stac
     assert right.recv(1) == b"x"
 
 
-def test_only_connections_to_the_given_port_are_shut_down_where_one_is_given(stack):
-    one, other, before = listening(stack), listening(stack), open_sockets()
-    gone, _ = connected(stack, one)
-    kept, kept_peer = connected(stack, other)
-    assert shut_down(before, peer_port=one.getsockname()[1]) == 1
-    assert gone.recv(1) == b""
-    kept.sendall(b"x")
-    assert kept_peer.recv(1) == b"x"
-
-
 def test_a_socket_is_known_by_more_than_the_number_of_its_descriptor(stack):
     first = socket.socket()
     before, number = open_sockets(), first.fileno()
