@@ -60,6 +60,11 @@ class Case:
         return kind not in inside or inside[kind] in self.environ
 
     @property
+    def in_pod(self) -> bool:
+        """Whether this is a pod such as the run's own: it has their volumes, and no way to the cluster's API."""
+        return self.config.cluster.name == "kubernetes" and self.on_node
+
+    @property
     def sees_store(self) -> bool:
         """Whether the checkpoint store can be looked at from here: a Slurm login node mounts it, a laptop no PVC."""
         return self.on_node or self.config.cluster.name == "slurm"
@@ -70,8 +75,14 @@ class Case:
         return self.config.num_nodes if self.config.cluster.name == "emulated" else 1
 
     @property
-    def ranks_here(self) -> int:
+    def writers_here(self) -> int:
+        """Ranks of this machine that train and write; spare ones wait."""
         return self.nodes_here * self.config.ranks_per_node
+
+    @property
+    def ranks_here(self) -> int:
+        """Of the machine that has most: spare ranks are on the last node, and this may be that one."""
+        return self.writers_here + self.config.recovery.reserve
 
     @property
     def writing_arms(self) -> list[str]:
@@ -87,7 +98,7 @@ class Case:
     def shard_bytes(self) -> int | None:
         """Predicted bytes of one checkpoint on this machine; None where its size is not known before it is built."""
         size = self.config.predicted_checkpoint_bytes
-        return None if size is None else size * self.ranks_here // self.config.world_size
+        return None if size is None else size * self.writers_here // self.config.world_size
 
     @property
     def across_nodes(self) -> bool:

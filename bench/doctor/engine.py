@@ -10,7 +10,10 @@ from importlib.util import find_spec
 from bench import launch
 from bench.doctor.base import IN_JOB, Case, Check, judged
 from bench.errors import BadInput
+from bench.launch.kube_names import CHECKPOINTS, CLAIM, NODE
 
+FROM_A_POD = "the machine that submits asks the cluster; a pod needs no right to, and no client"
+MOUNTS = f"{CLAIM} and {CHECKPOINTS}, the host's folder at {NODE}"
 SLURM_CLIENTS = ("sbatch", "srun", "squeue", "scontrol", "scancel")
 
 
@@ -18,21 +21,21 @@ def examine(case: Case) -> Iterator[Check]:
     if not case.on_node:
         yield Check("this machine", "skip", "submits the run and takes no part in it", on_a_node(case))
     yield nodes(case)
-    yield placement(case)
+    yield Check("placement", "skip", FROM_A_POD) if case.in_pod else placement(case)
     if case.config.cluster.name == "slurm":
         missing = [name for name in SLURM_CLIENTS if shutil.which(name) is None]
         found = f"not on PATH: {', '.join(missing)}" if missing else "its clients are there"
         yield judged("Slurm", not missing, found, "run this on a login node, or load the cluster's Slurm module")
         if "SLURM_JOB_ID" in case.environ:
             yield allocation(case.environ, case.config.num_nodes, case.layers)
-    if case.config.cluster.name == "kubernetes":
+    if case.config.cluster.name == "kubernetes" and not case.in_pod:
         yield kubernetes()
 
 
 def on_a_node(case: Case) -> str:
     if case.config.cluster.name == "slurm":
         return f"for its nodes: salloc --nodes={case.config.num_nodes} ..., then the same command there"
-    return "for its nodes: the same command in a pod of the same image, with the same mounts"
+    return f"for its nodes: the same command in a pod of the same image, with the claims at {MOUNTS}"
 
 
 def nodes(case: Case) -> Check:

@@ -33,8 +33,7 @@ def examine(case: Case) -> Iterator[Check]:
 
 
 def enough(case: Case) -> Check:
-    spare, count = case.config.recovery.reserve, len(case.gpus)
-    needed = case.ranks_here + spare
+    needed, count, spare = case.ranks_here, len(case.gpus), case.config.recovery.reserve
     names = ", ".join(f"{n} x {name}" for name, n in _names(case).items()) or "none"
     variable = case.environ.get(devices.VARIABLE)
     hidden = "" if variable is None else f" ({devices.VARIABLE}={variable} shows no others)"

@@ -47,7 +47,9 @@ def hold(interface: str | None, gpus: int, shared_dir: Path | None) -> Meeting:
     with tempfile.TemporaryDirectory(dir=_existing(shared_dir), prefix="bench-doctor-") as folder:
         here = ["--meet", os.path.join(folder, "address"), *words]
         if across:
-            srun = ["srun", f"--nodes={RANKS}", "--ntasks-per-node=1", "--overlap", "--kill-on-bad-exit=0"]
+            # Without a number of tasks srun takes that of the whole allocation, and then ignores --ntasks-per-node.
+            tasks = [f"--nodes={RANKS}", f"--ntasks={RANKS}", "--ntasks-per-node=1"]
+            srun = ["srun", *tasks, "--overlap", "--kill-on-bad-exit=0"]
             commands = [[*srun, *module("bench.doctor.ranks", *here)]]
         else:
             placed = [["--rank", rank, "--ranks", RANKS, "--host", "127.0.0.1"] for rank in range(RANKS)]

@@ -177,7 +177,7 @@ def quota_left(answer: str) -> int | None:
 # --- speed
 def probe(case: Case, place: Path) -> Check:
     """As many writers as ranks here, at the same time, with the run's fsync: what a save can hope for."""
-    shard, ranks, fsync = case.shard_bytes or PROBE_BYTES, case.ranks_here, case.config.storage.fsync
+    shard, ranks, fsync = case.shard_bytes or PROBE_BYTES, case.writers_here, case.config.storage.fsync
     each = max(min(shard, PROBE_BYTES) // ranks, PROBE_LEAST_BYTES)
     if shutil.disk_usage(place).free < 2 * each * ranks:
         return Check("storage probe", "skip", f"{place} is too full to be written to")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bench.config import Recovery
 from bench.doctor.base import Check, judged
 from tests.doctor.cases import SMALL, case, run
 
@@ -30,6 +31,11 @@ def test_a_node_holds_its_share_of_a_checkpoint_and_a_rehearsal_all_of_it():
     assert case(run(num_nodes=4)).shard_bytes == SIZE // 4
     assert case(run(num_nodes=4, cluster="emulated")).shard_bytes == SIZE
     assert case(run(num_nodes=4, cluster="emulated")).ranks_here == 8
+
+
+def test_spare_ranks_are_on_one_node_and_write_nothing():
+    spare = run(num_nodes=4, recovery=Recovery(layer="in_process", reserve=1))
+    assert (case(spare).ranks_here, case(spare).writers_here, case(spare).shard_bytes) == (3, 2, SIZE // 4)
 
 
 def test_the_size_of_a_users_model_is_unknown_and_not_zero():

@@ -74,3 +74,9 @@ def test_without_its_client_kubernetes_is_not_to_be_reached(monkeypatch):
     assert engine.kubernetes().level == "fail"
     monkeypatch.setattr(engine, "find_spec", lambda name: object())
     assert engine.kubernetes().level == "ok"
+
+
+def test_in_a_pod_neither_client_nor_placement_is_asked_for():
+    pod = case(run(cluster="kubernetes", num_nodes=8), environ={"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    nodes, placement = engine.examine(pod)
+    assert (nodes.level, placement.name, placement.level) == ("ok", "placement", "skip")

@@ -55,7 +55,7 @@ def test_the_meeting_on_two_nodes_is_one_srun_with_its_address_in_a_folder_that_
     monkeypatch.setattr(meeting, "ask", answer)
     assert meeting.hold("eth0", 8, tmp_path / "results").across
     (command,) = asked
-    assert command[:3] == ["srun", "--nodes=2", "--ntasks-per-node=1"]
+    assert command[:4] == ["srun", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1"]  # whatever SLURM_NTASKS says
     meet = command[command.index("--meet") + 1]
     assert meet.startswith(str(tmp_path))
     assert command[-4:] == ["--interface", "eth0", "--nccl", "2"]
