@@ -122,6 +122,7 @@ class Fault(ABC):
     options: ClassVar[dict[str, Option]] = {}
     saves_before: ClassVar[int] = 1  # checkpoints that must exist when it strikes
     tolerated: ClassVar[bool] = False  # True: nothing has to start again
+    by_hand: ClassVar[str] = ""  # how a person takes away what `undo` could not
 
     def defaults(self) -> dict[str, Any]:
         """All options with their values by default."""
@@ -163,6 +164,7 @@ class NodeFault(Fault):
     """Strikes a node from outside of its ranks: the first rank of the node asks, the runner acts."""
 
     actor = "runner"
+    restores: ClassVar[tuple[str, ...]] = ()  # details that `undo` puts back; a launch's first fault knows how it was
 
     def prepare(self, planned: Planned, site: Site) -> dict[str, Any]:
         """What is to be on record before it strikes, enough to undo it. Raises OSError."""
@@ -174,4 +176,11 @@ class NodeFault(Fault):
 
     def lifted_after_s(self, planned: Planned) -> float | None:
         """Seconds after which the runner undoes it while the launch goes on; None: not before the launch's end."""
+        return None
+
+    def touches(self, details: dict[str, Any]) -> tuple[str, ...] | None:
+        """Names what it changes, which other faults of its kind, also of other nodes, may change at the same time.
+
+        It is as before once the last of them is lifted. None: what this fault changes is its own.
+        """
         return None

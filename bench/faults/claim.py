@@ -95,7 +95,7 @@ def amend(faults_dir: Path, fault_id: str, **details: Any) -> None:
     """Add to the details of a record what was found out afterwards. Never torn. Raises OSError."""
     path = faults_dir / f"{fault_id}.json"
     record = json.loads(path.read_text())
-    temporary = path.with_suffix(".tmp")
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
     temporary.write_text(json.dumps(record | {"details": record["details"] | details}) + "\n")
     os.replace(temporary, path)
 

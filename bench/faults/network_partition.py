@@ -20,6 +20,8 @@ class NetworkPartition(NodeFault):
     )
     needs = "emulated nodes in network namespaces (root)"
     options: ClassVar[dict[str, Option]] = {"seconds": 8.0}
+    restores = ("routes",)
+    by_hand = "the link may still be down: set it up, or remove its network namespace with ip netns delete"
 
     def unavailable(self, planned: Planned, site: Site) -> str | None:
         if site.interface is None:
@@ -45,6 +47,9 @@ class NetworkPartition(NodeFault):
 
     def lifted_after_s(self, planned: Planned) -> float:
         return float(self.option(planned, "seconds"))
+
+    def touches(self, details: dict[str, Any]) -> tuple[str, ...]:
+        return str(details["interface"]), str(details["netns"])
 
     def undo(self, record: dict[str, Any]) -> dict[str, Any]:
         details = record["details"]

@@ -22,6 +22,7 @@ class OomHost(RankFault):
     name = "oom_host"
     expects = "The kernel kills the process (SIGKILL); only the counter of its cgroup tells it from any other kill."
     needs = "leave to make a memory cgroup (root, or delegation)"
+    by_hand = "end what still runs in this memory cgroup (its cgroup.procs names it) and remove it with rmdir"
 
     def unavailable(self, planned: Planned, site: Site) -> str | None:
         try:

@@ -21,6 +21,7 @@ class StorageFull(NodeFault):
     )
     needs = "a file system for this run's checkpoints alone"
     options: ClassVar[dict[str, Option]] = {"seconds": 10.0}
+    by_hand = "the store may still be full: delete this file"
 
     def unavailable(self, planned: Planned, site: Site) -> str | None:
         return shared_with_others(site.checkpoint_dir, site.faults_dir, site.requests_dir)
@@ -36,12 +37,16 @@ class StorageFull(NodeFault):
     def lifted_after_s(self, planned: Planned) -> float:
         return float(self.option(planned, "seconds"))
 
+    def touches(self, details: dict[str, Any]) -> tuple[str, ...]:
+        return (str(Path(details["filler"]).parent),)
+
     def undo(self, record: dict[str, Any]) -> dict[str, Any]:
         filler = Path(record["details"]["filler"])
-        if not filler.exists():
+        try:
+            size = filler.stat().st_size
+            filler.unlink()
+        except FileNotFoundError:
             return {}
-        size = filler.stat().st_size
-        filler.unlink()
         return {"filler_bytes": size}
 
 

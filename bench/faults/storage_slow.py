@@ -16,6 +16,8 @@ class StorageSlow(NodeFault):
     needs = "storage.throttle_bytes_per_s"
     options: ClassVar[dict[str, Option]] = {"times": 10.0, "seconds": 10.0}  # so many times slower, for so long
     tolerated = True
+    restores = ("limits",)
+    by_hand = "the store may still be slow: unmount it before the next run"
 
     def unavailable(self, planned: Planned, site: Site) -> str | None:
         mount = mount_of(site.checkpoint_dir)
@@ -40,6 +42,9 @@ class StorageSlow(NodeFault):
 
     def lifted_after_s(self, planned: Planned) -> float:
         return float(self.option(planned, "seconds"))
+
+    def touches(self, details: dict[str, Any]) -> tuple[str, ...]:
+        return str(details["device"]), str(details["image"])
 
     def undo(self, record: dict[str, Any]) -> dict[str, Any]:
         """Nothing if the store has been taken down since: its device may by now be somebody else's."""

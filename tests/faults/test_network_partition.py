@@ -51,6 +51,22 @@ def test_a_link_is_down_for_its_time_and_its_routes_come_back_with_it(tmp_path, 
     assert link.is_up()
 
 
+def test_a_link_that_is_cut_twice_at_a_time_is_down_until_the_second_is_lifted(tmp_path, link):
+    now, place = [0.0], site(tmp_path, interface=link.interface, netns=link.netns)
+    routes = sorted(link.ip("route", "show").split("\n"))
+    injector = Injector(place, clock=lambda: now[0])
+    for now[0], id_ in ((0.0, "0-network_partition"), (4.0, "1-network_partition")):
+        Trigger([planned("network_partition", id_, options={"seconds": 8.0})], scene(tmp_path)).reach("step", 7)
+        injector.poll()
+    now[0] = 8.0
+    injector.poll()
+    assert not link.is_up()
+    now[0] = 12.0
+    injector.poll()
+    assert link.is_up()
+    assert sorted(link.ip("route", "show").split("\n")) == routes
+
+
 def test_a_link_that_is_gone_needs_no_undoing():
     details = {"interface": "gone-for-good", "netns": None, "routes": []}
     assert create("network_partition").undo({"details": details}) == {}

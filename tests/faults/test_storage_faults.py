@@ -90,6 +90,20 @@ def test_the_end_of_the_launch_empties_a_store_too(tmp_path, small):
     assert list(place.checkpoint_dir.iterdir()) == []
 
 
+def test_a_store_that_is_filled_twice_at_a_time_is_full_until_the_second_is_lifted(tmp_path, small):
+    place, now = site(tmp_path), [0.0]
+    injector = strike(tmp_path, place, "storage_full", now, seconds=3.0)
+    now[0] = 1.0
+    Trigger([planned("storage_full", "1-storage_full", options={"seconds": 5.0})], scene(tmp_path)).reach("step", 7)
+    injector.poll()
+    now[0] = 3.0
+    injector.poll()
+    assert is_full(place.checkpoint_dir)
+    now[0] = 6.0
+    injector.poll()
+    assert not is_full(place.checkpoint_dir)
+
+
 def test_the_filler_is_no_checkpoint(tmp_path, small):
     place = site(tmp_path)
     injector = strike(tmp_path, place, "storage_full", [0.0])
@@ -158,6 +172,27 @@ def test_a_store_is_slower_for_its_time_and_then_as_fast_as_before(tmp_path, sto
     injector.poll()
     assert limits(device) == before
     assert injector.finish() == {}
+    assert limits(device) == before
+
+
+@needs_store
+def test_a_store_that_is_slowed_twice_at_a_time_is_as_fast_as_before_once_both_are_lifted(tmp_path, store):
+    place, now = site(tmp_path), [0.0]
+    device = mount_of(place.checkpoint_dir).device
+    before = limits(device)
+    injector = strike(tmp_path, place, "storage_slow", now, times=4.0, seconds=3.0)
+    now[0] = 1.0
+    second = planned("storage_slow", "1-storage_slow", options={"times": 8.0, "seconds": 5.0})
+    Trigger([second], scene(tmp_path)).reach("step", 7)
+    injector.poll()
+    assert limits(device) == dict.fromkeys(before, SPEED // 8), "of the speed before all faults"
+    now[0] = 3.0
+    injector.poll()
+    assert limits(device) != before
+    now[0] = 6.0
+    injector.poll()
+    assert limits(device) == before
+    injector.finish()
     assert limits(device) == before
 
 
