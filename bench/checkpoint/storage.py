@@ -259,6 +259,15 @@ def check_directory(directory: Path, field: str = "storage.dir") -> None:
         raise BadInput(f"{field}: {directory} cannot be written to ({error.strerror}); give a writable one") from error
 
 
+def make_directory(directory: Path, field: str) -> None:
+    """Make it, and the folders above it, where they are missing. Raises BadInput if it cannot be made or written to."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"{field}: {directory} cannot be made ({error.strerror}); give {field}=PATH") from None
+    check_directory(directory, field)
+
+
 def check_space(directory: Path, checkpoint_bytes: int, keep: int, arms: int = 1, field: str = "storage.dir") -> None:
     """Raises BadInput if the free space does not hold keep + 1 checkpoints (one is being written) of every arm.
 

@@ -61,6 +61,10 @@ class Launcher(ABC):
     def stop(self) -> None:
         """Ask all runners for an orderly end, then make sure of it."""
 
+    def left_running(self) -> bool:
+        """After stop(): whether runners go on, or may do so, because the engine could not be told or asked."""
+        return False
+
     def attach(self, config: Run, paths: Paths) -> bool:
         """Take up the runners of this result that an earlier driver left running. False: there are none."""
         return False
@@ -76,6 +80,11 @@ class Launcher(ABC):
     def plan_text(self, config: Run, paths: Paths) -> str | None:
         """What dry_run=true prints in place of the plan, alone on standard output, for another program to read."""
         return None
+
+
+def work_folder() -> str:
+    """What the node-local folder is called below a temporary folder that all users of a machine share."""
+    return f"bench-work-{os.getuid()}"
 
 
 def free_port() -> int:

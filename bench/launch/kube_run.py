@@ -154,12 +154,12 @@ class ClusterRun:
     def close(self) -> None:
         """End the job if it still runs, bring the result here, leave nothing but the result on the claim behind."""
         if self.phase == "away":
-            self.news.append(f"the job is left as it is; to collect: python -m bench run resume={self.paths.result}")
             return
         try:
             self._save_logs()
             if self.phase != "ended":
                 self._cancel()
+                self.phase = "ended"
             self.collect()
             self._remove()
         except (Refused, Unreachable) as error:
@@ -167,6 +167,11 @@ class ClusterRun:
                 f"not all is tidied up ({error}); later: kubectl -n {self.api.namespace} delete "
                 f"{self.names.kind.lower()},service,configmap,pod -l app.kubernetes.io/instance={self.names.run}"
             )
+
+    @property
+    def left_running(self) -> bool:
+        """After `close`: the job could not be told to end, and nobody knows that it has ended."""
+        return self.phase != "ended"
 
     def collect(self) -> None:
         """Bring the whole result here. Where that fails, it stays on the claim, and the news say so."""

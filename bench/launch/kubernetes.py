@@ -72,6 +72,9 @@ class Kubernetes(Launcher):
         if self._run is not None:
             self._run.close()
 
+    def left_running(self) -> bool:
+        return self._run is not None and self._run.left_running
+
     def news(self) -> list[str]:
         lines = list(self._news)
         self._news.clear()

@@ -65,6 +65,9 @@ class Slurm(Launcher):
     def stop(self) -> None:
         self._way.stop()
 
+    def left_running(self) -> bool:
+        return self._way.left_running()
+
     def news(self) -> list[str]:
         return self._way.news()
 

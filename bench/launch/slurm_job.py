@@ -35,6 +35,7 @@ class Job:
         self._look_s = 5.0
         self._next_look = 0.0
         self._said: list[str] = []
+        self._untold = False  # it was to be cancelled, and Slurm did not take the order
 
     def check(self, config: Run, script: str) -> None:
         try:
@@ -42,7 +43,7 @@ class Job:
         except Unanswered as error:
             raise BadInput(f"cluster: Slurm's controller cannot be asked ({error}); try again later") from None
         if why is not None:
-            raise BadInput(f"cluster: Slurm would refuse this job ({why}); see {FIELDS}")
+            raise BadInput(f"cluster: Slurm would refuse this job ({why}); see {FIELDS}{_about_spare(config)}")
 
     def command(self, paths: Paths) -> list[str]:
         return ["sbatch", "--parsable", str(slurm_script.folder(paths.result) / slurm_script.SCRIPT)]
@@ -76,7 +77,7 @@ class Job:
         return True
 
     def _follow(self, config: Run, job: str) -> None:
-        self._watch = Watch(job, self._clock())
+        self._watch = Watch(job, self._clock(), slurm_script.may_be_requeued(config))
         self._look_s, self._next_look = config.cluster.poll_s, 0.0
         self._look()
 
@@ -112,6 +113,11 @@ class Job:
             self._cancel()
             self._wait_for_the_end(END_PATIENCE_S)
 
+    def left_running(self) -> bool:
+        if self._watch is None:
+            return False
+        return self._watch.silent or (self._untold and (self._watch.alive or self._watch.to_cancel))
+
     def _wait_for_the_end(self, patience_s: float) -> None:
         assert self._watch is not None
         end = self._clock() + patience_s
@@ -120,14 +126,28 @@ class Job:
             self._look()
 
     def _cancel(self) -> None:
-        self._order(slurm_commands.cancel)
+        self._untold = not self._order(slurm_commands.cancel)
 
-    def _order(self, order: Callable[[str], None]) -> None:
+    def _order(self, order: Callable[[str], None]) -> bool:
+        """Whether Slurm took it."""
         assert self._watch is not None
         try:
             order(self._watch.job)
         except (Refused, Unanswered) as error:
             self._said.append(f"job {self._watch.job} could not be told to end ({error}); scancel {self._watch.job}")
+            return False
+        return True
+
+
+def _about_spare(config: Run) -> str:
+    """A node of 8 GPUs has none for a spare rank beside 8 others."""
+    spare, ranks = config.recovery.reserve, config.ranks_per_node
+    if config.device != "cuda" or not 0 < spare < ranks or config.cluster.gres is not None:
+        return ""
+    return (
+        f". It asks for {ranks + spare} GPUs a node, {spare} of them for recovery.reserve; on nodes of {ranks} give "
+        f"ranks_per_node={ranks - spare}"
+    )
 
 
 def _jobs(folder: Path) -> list[dict[str, Any]]:

@@ -28,6 +28,7 @@ class Step:
         self._bash: int | None = None
         self._step_file: Path | None = None
         self._said: list[str] = []
+        self._untold = False  # it was to be cancelled, Slurm did not take the order, and it did not end by itself
 
     def check(self, config: Run, script: str) -> None:
         away = "or leave the allocation (env -u SLURM_JOB_ID) to submit a job of its own"
@@ -87,15 +88,20 @@ class Step:
         if self._bash is not None:
             os.kill(self._bash, signal.SIGTERM)  # the script's trap passes it on to the step, in order
             self._wait(STOP_PATIENCE_S)
-        step = _text(self._step_file)
+        step, refused = _text(self._step_file), False
         if self.running() and step:
             try:
                 slurm_commands.cancel(step)
             except (Refused, Unanswered) as error:
+                refused = True
                 self._said.append(f"step {step} could not be told to end ({error}); scancel {step}")
             self._wait(END_PATIENCE_S)
+        self._untold = refused and self.running()
         self._supervisor.end_all()
         self._bash = None
+
+    def left_running(self) -> bool:
+        return self._untold
 
     def _wait(self, patience_s: float) -> None:
         end = time.monotonic() + patience_s

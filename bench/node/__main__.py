@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 from types import FrameType
 
+from bench.checkpoint import storage
 from bench.config import run_from_json
+from bench.errors import BadInput
 from bench.launch.base import RELAUNCH
 from bench.node.base import Node, Stopped
 from bench.node.board import Board
@@ -84,6 +86,9 @@ def main() -> int:
         code = work(node)
     except Stopped:
         return 130
+    except BadInput as error:
+        print(f"bench: node {given.node}: {error}", file=sys.stderr, flush=True)
+        return 1
     finally:
         if coordinator is not None:
             coordinator.cancelled.set()
@@ -97,7 +102,11 @@ def main() -> int:
 
 
 def work(node: Node) -> int:
-    """Carry out what the coordinator orders. Returns the exit code: 0, or RELAUNCH for the engine to see."""
+    """Carry out what the coordinator orders. Returns the exit code: 0, or RELAUNCH for the engine to see.
+
+    Raises BadInput where the node-local folder cannot be written to.
+    """
+    storage.make_directory(node.work_dir, "work_dir")
     order = 0
     while (message := node.board.wait(f"order/{order}"))["action"] == "launch":
         LaunchRunner(node, order, message["record"]).run()

@@ -213,6 +213,15 @@ def test_a_directory_that_refuses_a_file_is_refused(tmp_path, monkeypatch):
         storage.check_directory(tmp_path)
 
 
+def test_a_folder_is_made_with_those_above_it_and_one_that_cannot_be_made_is_refused(tmp_path):
+    storage.make_directory(tmp_path / "a" / "b", "work_dir")
+    storage.make_directory(tmp_path / "a" / "b", "work_dir")
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match=r"work_dir: .*/file/b cannot be made \(Not a directory\); give work_dir=PATH"):
+        storage.make_directory(tmp_path / "file" / "b", "work_dir")
+
+
 def test_space_must_hold_one_checkpoint_more_than_is_kept_of_every_arm(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=600))
     storage.check_space(tmp_path, 100, keep=2, arms=2)

@@ -262,12 +262,26 @@ def test_a_run_whose_api_server_stays_away_is_left_to_itself_and_can_be_collecte
     cluster.denials["get", "jobs"] = [Denied(500, "InternalError", "out of order")] * 1000
     news = finish(launcher)
     assert "the API server has been of no use for" in news
-    assert f"resume={paths.result}" in news.splitlines()[-1]
+    assert launcher.left_running()
     cluster.denials.clear()
     assert [pod["status"]["phase"] for pod in cluster.runners()] == ["Running", "Running"]
     later = Kubernetes()
     assert later.attach(configured(), paths)
     later.stop()
+    assert not later.left_running()
+    assert left(cluster) == []
+
+
+def test_a_run_that_could_not_be_told_to_end_is_left_to_itself(cluster, paths, runs):
+    runs(GOES_ON)
+    launcher = Kubernetes()
+    launcher.start(configured(), paths)
+    until(lambda: launcher.running() and len(cluster.processes) == 2)
+    cluster.denials["delete", "jobs"] = [Denied(500, "InternalError", "out of order")]
+    launcher.stop()
+    assert launcher.left_running()
+    launcher.stop()
+    assert not launcher.left_running()
     assert left(cluster) == []
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.config import Cluster, Run
+from bench.config import Cluster, Recovery, Run
 from bench.errors import BadInput
 from bench.launch import slurm_commands, slurm_job
 from bench.launch.base import Paths
@@ -155,6 +155,46 @@ def test_a_controller_that_stays_away_leaves_the_job_alone(slurm, paths):
     job.stop()
     assert slurm.orders == []
     assert "has not answered for 15 minutes" in job.news()[-1]
+    assert job.left_running()
+
+
+@pytest.mark.parametrize("state", [RUNNING, JobState("PENDING", "PartitionTimeLimit")])
+def test_a_job_that_could_not_be_cancelled_is_left_running(slurm, paths, state):
+    def away() -> None:
+        raise Unanswered("no answer")
+
+    slurm.states = [state]
+    slurm.on_order = {"ask_to_end": away, "cancel": away}
+    job = started(slurm, paths)
+    job.stop()
+    assert job.left_running()
+
+
+def test_a_job_that_has_ended_or_was_told_to_is_not_left_running(slurm, paths):
+    assert not slurm.job().left_running()
+    told = started(slurm, paths)
+    told.stop()
+    over = started(slurm, paths)
+
+    def ended_meanwhile() -> None:
+        slurm.ends()
+        raise Refused("Invalid job id specified")
+
+    slurm.states = [JobState("PENDING", "Priority")]
+    over = started(slurm, paths)
+    slurm.on_order["cancel"] = ended_meanwhile
+    over.stop()
+    assert not told.left_running()
+    assert not over.left_running()
+
+
+def test_a_job_that_may_be_requeued_is_waited_for_while_it_completes(slurm, paths):
+    slurm.states = [JobState("COMPLETING")]
+    once, again = slurm.job(), slurm.job()
+    once.start(CONFIG, paths)
+    again.start(replace(CONFIG, cluster=Cluster(name="slurm", poll_s=5.0, requeue=True)), paths)
+    slurm.now = 300.0
+    assert (once.running(), again.running()) == (False, True)
 
 
 # --- taken up again
@@ -197,6 +237,14 @@ def test_a_job_that_slurm_would_refuse_is_bad_input_before_anything_is_made(slur
         BadInput, match=r"cluster: Slurm would refuse this job \(invalid partition specified: no\); see"
     ):
         slurm.job().check(CONFIG, "#!/bin/bash")
+
+
+def test_gpus_for_spare_ranks_that_the_nodes_may_not_have_are_named_with_the_way_out(slurm, monkeypatch):
+    monkeypatch.setattr(slurm_commands, "refusal", lambda script: "node configuration is not available")
+    spare = Recovery(layer="in_process", reserve=1)
+    config = replace(CONFIG, device="cuda", ranks_per_node=8, recovery=spare)
+    with pytest.raises(BadInput, match=r"asks for 9 GPUs a node, .* on nodes of 8 give ranks_per_node=7$"):
+        slurm.job().check(config, "#!/bin/bash")
 
 
 def test_a_controller_that_cannot_be_asked_is_bad_input(slurm, monkeypatch):

@@ -119,6 +119,7 @@ def test_a_stop_reaches_the_step_and_nothing_else_of_the_allocation(fakes):
     assert not step.running()
     assert fakes.orders == ["--ctld --signal=TERM 7.3"]
     assert step.news()[-1] == "the step of allocation 7 ended with 130"
+    assert not step.left_running()
 
 
 def test_a_step_that_does_not_end_is_cancelled(fakes, monkeypatch):
@@ -128,6 +129,15 @@ def test_a_step_that_does_not_end_is_cancelled(fakes, monkeypatch):
     step.stop()
     assert not step.running()
     assert fakes.orders[-1] == "7.3"
+
+
+def test_a_step_that_could_not_be_cancelled_is_left_running(fakes, monkeypatch):
+    monkeypatch.setattr(slurm_step, "STOP_PATIENCE_S", 0.2)
+    monkeypatch.setattr(slurm_step, "END_PATIENCE_S", 0.2)
+    step = fakes.step("trap '' TERM")
+    fakes.program("scancel", "echo 'scancel: error: Socket timed out' >&2; exit 1")
+    step.stop()
+    assert step.left_running()
 
 
 # --- taken up again

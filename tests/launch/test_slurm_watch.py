@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from bench.launch.slurm_commands import JobState
-from bench.launch.slurm_watch import COMPLETING_PATIENCE_S, HEADLESS_PATIENCE_S, SILENCE_PATIENCE_S, Watch
+from bench.launch.slurm_watch import (
+    COMPLETING_PATIENCE_S,
+    HEADLESS_PATIENCE_S,
+    REQUEUE_PATIENCE_S,
+    SILENCE_PATIENCE_S,
+    Watch,
+)
 
 
 @pytest.fixture
@@ -80,6 +86,26 @@ def test_a_job_that_a_dead_node_keeps_completing_is_not_waited_for_for_ever(watc
         assert watch.alive
     watch.see(COMPLETING_PATIENCE_S + 1, JobState("COMPLETING"))
     assert not watch.alive
+
+
+def test_a_job_that_may_be_queued_again_is_waited_for_through_long_epilogs():
+    watch = Watch("12", now=0.0, returns=True)
+    for now in (0.0, COMPLETING_PATIENCE_S + 1, REQUEUE_PATIENCE_S):
+        watch.see(now, JobState("COMPLETING", restarts=1))
+        assert watch.alive
+    (told,) = watch.news()
+    assert told.startswith("job 12 is completing, started again 1 time; waiting for")
+    assert told.endswith("whether Slurm queues it again")
+    watch.see(REQUEUE_PATIENCE_S + 1, JobState("PENDING", "BeginTime", restarts=2))
+    assert watch.alive
+
+
+def test_a_job_that_is_not_queued_again_is_not_waited_for_for_ever():
+    watch = Watch("12", now=0.0, returns=True)
+    for now in (0.0, REQUEUE_PATIENCE_S + 1):
+        watch.see(now, JobState("COMPLETING"))
+    assert not watch.alive
+    assert watch.news()[-1] == "job 12 has been completing for 900 s and was not queued again; its runners are gone"
 
 
 def test_a_job_without_its_first_node_is_cancelled_once_the_others_had_time_to_bring_home_what_they_have(watch):
