@@ -33,6 +33,7 @@ EVENT_VERSION = 1
 #   runner   launch_begin, launch_end   started {pid, pid_start, local_rank (null: an agent), attempt}
 #            exited {pid, local_rank, code}   gone {pid, pid_start, role, local_rank}   away {fault}, back
 #            detected {source: "launcher_log", text}   restart {attempt, backoff_s, scope: node|job}
+#            undone {fault, evidence: {left?: what could not be undone; null: it could in the end}}
 #            oom_kill {fault, count}   unavailable {fault, kind, reason}
 # faults/<id>.json: {id, kind, at, step, node, local_rank, rank, pid, pid_start, mono, wall, actor, details}, written
 # exclusively and synced before the fault acts.

@@ -155,17 +155,28 @@ def _first_launches(evidence: Evidence) -> Iterator[LaunchRecord]:
 
 
 def leftovers(evidence: Evidence) -> Check:
-    """Did processes, ports or shared memory of an earlier launch live on into a later one?"""
-    found = []
-    for launch in evidence.launches:
-        for event in instants(launch, "leftovers"):
-            found += [
-                f"launch {launch.index}: {kind} {event[kind]}" for kind in ("pids", "ports", "shm") if event.get(kind)
-            ]
+    """Did processes, ports or shared memory of a launch, or what a fault had changed, live on into a later one?"""
+    alive = [
+        f"launch {launch.index}: {kind} {event[kind]}"
+        for launch in evidence.launches
+        for event in instants(launch, "leftovers")
+        for kind in ("pids", "ports", "shm")
+        if event.get(kind)
+    ]
+    changed = [
+        f"launch {launch.index}: by fault {fault} ({left})"
+        for launch in evidence.launches
+        for fault, left in _not_undone(launch).items()
+    ]
+    found = [*alive, *changed]
+    remedies = ["end what is left (python -m bench doctor names it)"] if alive else []
+    remedies += ["do what is said of each fault"] if changed else []
     reason = f"left over: {listed(found)}" if found else "nothing was left over between launches"
-    return answer(
-        "leftovers",
-        "invalid" if found else "ok",
-        reason,
-        "end what is left (python -m bench doctor names it) and run again",
-    )
+    return answer("leftovers", "invalid" if found else "ok", reason, f"{', '.join(remedies)} and run again")
+
+
+def _not_undone(launch: LaunchRecord) -> dict[str, str]:
+    """What faults left for good, by fault: the last try counts."""
+    told = sorted(instants(launch, "undone"), key=lambda event: float(event["t"]))
+    last = {str(event["fault"]): event["evidence"].get("left") for event in told}
+    return {fault: left for fault, left in last.items() if left}

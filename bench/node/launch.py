@@ -85,10 +85,7 @@ class LaunchRunner:
         # Nodes may share a machine: what another one is still ending, at its deadline at the latest, is not left over.
         self.scene.meet("ended", float(self.scene.record["deadline_s"]) + MEETING_PATIENCE_S)
         self.goes_on = self._stop_reason() == "relaunch"  # it decides in _clean whether checkpoints stay
-        for fault, evidence in self.injector.finish().items():
-            self.recorder.instant("undone", fault=fault, evidence=evidence)
-            if "oom_kill" in evidence:
-                self.recorder.instant("oom_kill", fault=fault, count=evidence["oom_kill"])
+        self._undo_faults()
         self.recorder.instant("leftovers", **self._leftovers(shm_before))
         self.scene.meet("verify")
         if status == "ok":
@@ -231,8 +228,22 @@ class LaunchRunner:
         shm = sorted(name for name in _shm_names() - shm_before if any(pid in name.split("_") for pid in pids))
         return {"pids": with_token(self.node.token), "ports": _listening(descendants(os.getpid())), "shm": shm}
 
+    def _undo_faults(self) -> None:
+        """May be called again, for what could not be undone before."""
+        try:
+            undone = self.injector.finish()
+        except OSError as error:
+            self.recorder.instant("note", text=f"what faults left could not be looked up: {error}")
+            return
+        for fault, evidence in undone.items():
+            self.recorder.instant("undone", fault=fault, evidence=evidence)
+            if "oom_kill" in evidence:
+                self.recorder.instant("oom_kill", fault=fault, count=evidence["oom_kill"])
+
     def _clean(self) -> list[int]:
+        """However the launch ended: no process, and nothing that a fault has changed, stays."""
         left = self.node.supervisor.end_all()
+        self._undo_faults()
         self.recorder.close()
         self.shipper.ship()
         ship_logs(self.scene.logs_dir, self.logs_target, self.node.number)

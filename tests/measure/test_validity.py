@@ -162,6 +162,25 @@ def test_leftovers_invalidate(tmp_path: Path, kind: str) -> None:
     assert f"{kind} ['4711']" in found.reason
 
 
+def test_what_a_fault_left_and_nobody_could_undo_invalidates_and_is_told_with_the_way_out(tmp_path: Path) -> None:
+    def leave(*lefts: str | None) -> Check:
+        def tell(job: Job) -> None:
+            end = next(event["t"] for event in job.runners[0].events if event.get("name") == "leftovers")
+            job.runners[0].instant("undone", end + 0.01, fault="1-storage_full", evidence={"filler_bytes": 5})
+            for number, left in enumerate(lefts):
+                evidence = {"oom_kill": 1, "left": left}
+                job.runners[0].instant("undone", end + 0.02 + number / 100, fault="0-oom_host", evidence=evidence)
+
+        return check("leftovers", [record(tmp_path, change=tell)])
+
+    found = leave("busy: /sys/fs/cgroup/x; remove it with rmdir", "still busy: /sys/fs/cgroup/x; remove it with rmdir")
+    assert found.level == "invalid"
+    assert found.reason.endswith("launch 1: by fault 0-oom_host (still busy: /sys/fs/cgroup/x; remove it with rmdir)")
+    assert "do what is said of each fault" in found.remedy
+    assert leave("busy", None).level == "ok", "it could be undone in the end"
+    assert leave().level == "ok"
+
+
 def test_a_probe_slower_than_the_run_is_no_ceiling(tmp_path: Path) -> None:
     slow = replace(SCENARIO, probe_bytes_per_s=5e6)  # sync_local writes 2 MB in 0.2 s
     found = check("probe_ceiling", [record(tmp_path, slow)], slow)

@@ -16,7 +16,9 @@ import pytest
 from bench import recovery
 from bench.config import Checkpoint, Run, Storage, Train
 from bench.design import plan
-from bench.node.base import Node, interface_to
+from bench.faults.base import Planned
+from bench.faults.claim import claim, record_of
+from bench.node.base import Node, NodeLost, Stopped, interface_to
 from bench.node.board import Board
 from bench.node.clocks import ClockServer
 from bench.node.launch import LaunchRunner
@@ -218,6 +220,52 @@ def test_an_exception_is_still_reported_and_leaves_no_process(bed, monkeypatch):
         made.runner().run()
     monkeypatch.undo()
     assert made.report() == {"status": "interrupted", "codes": {}, "leftovers": []}
+
+
+def leave(made: Bed) -> Path:
+    """A fault on record that left a flag, which its undo takes away."""
+    flag, faults = made.node.work_dir.parent / "flag", made.folder.launch_dir(0) / "faults"
+    faults.mkdir(parents=True, exist_ok=True)
+    fault = Planned("0-health_check_failure", "health_check_failure", "step", 1, 0, 0)
+    claim(faults, record_of(fault, 1, 0, (1, 1), "rank", {"flag": str(flag)}))
+    return flag
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, Stopped, NodeLost])
+def test_what_faults_left_is_undone_however_the_launch_ends(bed, monkeypatch, error):
+    made = bed(SLEEP)
+    leave(made).touch()
+
+    def watch(self):
+        raise error
+
+    monkeypatch.setattr(LaunchRunner, "_watch", watch)
+    if error is NodeLost:
+        made.runner().run()
+    else:
+        with pytest.raises(error):
+            made.runner().run()
+    assert not (made.node.work_dir.parent / "flag").exists()
+
+
+def test_what_a_fault_left_and_nobody_could_undo_is_on_record_each_time_that_it_was_tried(bed):
+    made = bed(WRITE_EVENTS)
+    leave(made).mkdir()  # no file: it cannot be unlinked
+    assert made.run()["status"] == "ok"
+    told = made.events("undone")
+    assert [event["fault"] for event in told] == ["0-health_check_failure"] * 2
+    assert all("flag" in event["evidence"]["left"] for event in told)
+
+
+def test_faults_that_cannot_be_looked_up_are_noted_and_the_launch_is_reported_all_the_same(bed, monkeypatch):
+    made = bed(WRITE_EVENTS)
+
+    def gone(self):
+        raise OSError("stale file handle")
+
+    monkeypatch.setattr("bench.faults.runner.Injector.finish", gone)
+    assert made.run()["status"] == "ok"
+    assert "stale file handle" in made.events("note")[-1]["text"]
 
 
 def test_what_the_ranks_are_told_is_the_resolved_configuration_and_the_launch(bed):
