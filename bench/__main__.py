@@ -156,7 +156,12 @@ def choices(group: str) -> list[str]:
 def one_run(overrides: list[str]) -> int:
     from bench import driver
 
-    return guarded(lambda: driver.run(compose(overrides)))
+    return guarded(lambda: driver.run(compose(overrides), given=given_keys(overrides)))
+
+
+def given_keys(overrides: Sequence[str]) -> list[str]:
+    """The keys that the words of the command line set, without Hydra's marks."""
+    return [re.split("[=@]", word.lstrip("+~"), maxsplit=1)[0] for word in overrides]
 
 
 # --- report, compare

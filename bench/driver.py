@@ -9,16 +9,14 @@ import dataclasses
 import secrets
 import shutil
 import signal
-import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from bench import checkpoint, design, environment, launch, recovery
+from bench import checkpoint, design, environment, launch, occasions, recovery
 from bench.checkpoint import storage, throttled
 from bench.config import Run, run_from_json
 from bench.design import Launch
@@ -27,6 +25,7 @@ from bench.launch.base import Launcher, Paths
 from bench.measure.accounted import Accounted
 from bench.measure.events import read_launches
 from bench.measure.summary import summarise
+from bench.places import checkpoint_base, work_base
 from bench.predict import Prediction, expected_pilot, predict, predict_design
 from bench.progress import Watcher
 from bench.report.terminal import Terminal
@@ -39,17 +38,20 @@ LOOK_S = 0.5
 INTERRUPTED = 130
 
 
-def run(config: Run, terminal: Terminal | None = None) -> int:
-    """Carry a run through and print what it found. Returns the exit code. Raises BadInput before anything starts."""
+def run(config: Run, terminal: Terminal | None = None, given: Sequence[str] = ()) -> int:
+    """Carry a run through and print what it found. Returns the exit code. Raises BadInput before anything starts.
+
+    `given`: the keys of the command line, which resume= and append= tell from defaults.
+    """
     terminal = terminal or Terminal()
     refuse_contradictions(config)
     if config.resume is not None:
-        return Session.resume(config, terminal).carry_out()
+        return Session.resume(config, given, terminal).carry_out()
     gpus = environment.gpus()
     config = resolved(config, len(gpus))
     launcher = launch.create(config.cluster.name)
     if config.append is not None:
-        return Session.append(config, terminal, launcher).carry_out()
+        return Session.append(config, given, terminal, launcher).carry_out()
     launches = design.plan(config)
     if config.dry_run:
         dry_run(config, launches, launcher, terminal, len(gpus))
@@ -102,31 +104,19 @@ def check(config: Run, launcher: Launcher, gpus: int) -> None:
     launcher.check(config, gpus)
     if not launcher.sees_storage:
         return
-    base, default = checkpoint_base(config), "results_dir" if config.cluster.engine else "work_dir"
+    if not config.cluster.engine:
+        storage.make_directory(work_base(config), "work_dir")
+    base = checkpoint_base(config)
     if config.storage.dir is None:
-        try:
-            base.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadInput(f"{default}: {base} cannot be made ({error.strerror}); give {default}=PATH") from None
-    storage.check_directory(base, default if config.storage.dir is None else "storage.dir")
+        storage.make_directory(base, "results_dir" if config.cluster.engine else "work_dir")
+    else:
+        storage.check_directory(base)
     size = config.predicted_checkpoint_bytes
-    if config.storage.throttle_bytes_per_s is not None and (reason := throttled.refusal()):
-        raise BadInput(f"{throttled.FIELD}: a limited store {reason}; leave it out, or give storage.dir=PATH")
-    if size is not None:
+    if config.storage.throttle_bytes_per_s is not None:
+        if reason := throttled.refusal():
+            raise BadInput(f"{throttled.FIELD}: a limited store {reason}; leave it out, or give storage.dir=PATH")
+    elif size is not None:  # a limited store has its own space, and says itself when there is none for it
         storage.check_space(base, size, config.checkpoint.keep, sum(arm != "none" for arm in config.checkpoint.arms))
-
-
-def work_base(config: Run) -> Path:
-    return Path(config.work_dir) if config.work_dir else Path(tempfile.gettempdir()) / "bench-work"
-
-
-def checkpoint_base(config: Run, results_dir: Path | None = None) -> Path:
-    """Where this run's checkpoint folder is made. The nodes of an engine share it: by default it lies with results."""
-    if config.storage.dir:
-        return Path(config.storage.dir)
-    if config.cluster.engine:
-        return (results_dir or Path(config.results_dir).resolve()) / ".checkpoints"
-    return work_base(config) / "checkpoints"
 
 
 def dry_run(config: Run, launches: list[Launch], launcher: Launcher, terminal: Terminal, gpus: int) -> None:
@@ -170,7 +160,9 @@ class Session:
         self.launcher = launcher
         self.terminal = terminal
         self.expected: Prediction = predict(config, launches, config.device)
-        self._left = False  # its runners were left to themselves: wait=false, or a driver that ended before them
+        # Runners may go on that nobody watches: wait=false, a driver that ended before them, an engine without answers.
+        self._left = False
+        self._refused = False  # what runners that were left have not done cannot be started
         self._interrupted = False
 
     @classmethod
@@ -180,55 +172,56 @@ class Session:
         content = {
             "config": dataclasses.asdict(config),
             "token": secrets.token_hex(16),
-            "environment": environment.describe(checkpoint_base(config), folder.path)
-            | {"machine": machine, "device": config.device},
+            "environment": occasions.described(config, folder, machine)
+            | {"device": config.device}
+            | ({occasions.PROVISIONAL: True} if config.cluster.engine else {}),
             "budget": dataclasses.asdict(config.budget),
             "interrupted": False,
-            "occasions": [occasion(launches)],
+            "occasions": [occasions.occasion(launches)],
         }
+        folder.point_latest()
         folder.write_run(content)
         return cls(config, folder, launches, launcher, terminal)
 
     @classmethod
-    def resume(cls, asked: Run, terminal: Terminal) -> Session:
+    def resume(cls, asked: Run, given: Sequence[str], terminal: Terminal) -> Session:
+        occasions.refuse_beside_resume(given)
         """Finish the last occasion of an interrupted run: its own configuration, its finished launches kept."""
         folder = ResultFolder.open(Path(asked.resume or ""), "resume")
         content = folder.read_run()
-        config = run_from_json(content["config"])
+        measured = run_from_json(content["config"])
+        config = occasions.anew(measured, asked, given)
         launcher = launch.create(config.cluster.name)
         last = content["occasions"][-1]
         left = launcher.outlives_driver and "ended" not in last
         if not left and with_token(content["token"]):
             raise BadInput(f"resume: {folder.path} is still running; wait for its end, or end it with Ctrl-C first")
-        check(config, launcher, len(environment.gpus()))
-        if not left:
-            content["interrupted"] = False
+        if left:  # it may be that nothing new is to be started
+            occasions.refuse_anew_while_left(folder.path, given)
+        else:
+            check(config, launcher, len(environment.gpus()))
             last |= {"started": time.time(), "resumed": True}
             last.pop("ended", None)
-            folder.write_run(content)
+            machine = occasions.machine_of(measured, asked, given)
+            occasions.begin(config, folder, content, machine)
         launches = [design.launch_from_json(record) for record in last["launches"]]
         session = cls(config, folder, launches, launcher, terminal)
         session._left = left
         return session
 
     @classmethod
-    def append(cls, asked: Run, terminal: Terminal, launcher: Launcher) -> Session:
+    def append(cls, asked: Run, given: Sequence[str], terminal: Terminal, launcher: Launcher) -> Session:
         """Another occasion of the same work, in the same result."""
         folder = ResultFolder.open(Path(asked.append or ""), "append")
         content = folder.read_run()
-        config = run_from_json(content["config"])
-        differing = unlike(config, asked)
-        if differing:
-            raise BadInput(
-                f"append: {folder.path} was measured with another {', '.join(differing)}; "
-                "give the same, or start a new run"
-            )
+        measured = run_from_json(content["config"])
+        occasions.refuse_other_work(folder.path, measured, asked, given)
+        config = occasions.anew(measured, asked, given)
         check(config, launcher, len(environment.gpus()))
         known = [record["index"] for each in content["occasions"] for record in each["launches"]]
         launches = design.plan(config, len(content["occasions"]), max(known) + 1)
-        content["occasions"].append(occasion(launches))
-        content["interrupted"] = False
-        folder.write_run(content)
+        content["occasions"].append(occasions.occasion(launches))
+        occasions.begin(config, folder, content, occasions.machine_of(measured, asked, given))
         return cls(config, folder, launches, launcher, terminal)
 
     def carry_out(self) -> int:
@@ -243,29 +236,52 @@ class Session:
             with self._store(paths.checkpoint_dir):
                 self._supervise(paths)
         finally:
-            for path in (paths.work_dir, paths.checkpoint_dir):
-                shutil.rmtree(path, ignore_errors=True)
-        return self._conclude()
+            if not self._left:  # a job that goes on needs what it has saved
+                for path in (paths.work_dir, paths.checkpoint_dir):
+                    shutil.rmtree(path, ignore_errors=True)
+        return self._come_back() if self._left else self._conclude()
 
     def _leave(self, paths: Paths) -> int:
         """wait=false: start the runners and leave them to themselves, and the result to resume=."""
         self.launcher.start(self.config, paths)
         self._tell()
         return 0
+    def _come_back(self) -> int:
+        """The launcher left its runners as they are: nothing is concluded, a later session takes them up."""
+        self.terminal.say(
+            f"  the job is left as it is; to wait for it and collect: python -m bench run resume={self.folder.path}",
+            "yellow",
+        )
+        return INTERRUPTED if self._interrupted else 0
+
 
     def _supervise(self, paths: Paths) -> None:
         watcher = Watcher(self.folder, [each.index for each in self.launches])
         reported: set[int] = set()
         with self._signals():
-            if not (self._left and (self.launcher.attach(self.config, paths) or self._over())):
+            if not self._left or self._must_go_on_anew(paths):
                 self.launcher.start(self.config, paths)
             try:
                 while self.launcher.running() and not self._interrupted:
                     self._show(watcher, reported)
                     time.sleep(LOOK_S)
             finally:
+                self._left = self.launcher.left_running()
                 self.launcher.stop()
         self._show(watcher, reported)
+    def _must_go_on_anew(self, paths: Paths) -> bool:
+        """Whether runners that were left have ended before their work was done, and others may do the rest."""
+        goes_on = self.launcher.attach(self.config, paths)
+        self._left = False
+        if goes_on or self._over():
+            return False
+        try:
+            check(self.config, self.launcher, len(environment.gpus()))
+        except BadInput as error:
+            self._refused = True
+            self.terminal.say(f"  what is left undone cannot be started: {error}", "yellow")
+        return not self._refused
+
 
     def _over(self) -> bool:
         """Whether runners that were left to themselves have come to the end of their list."""
@@ -282,10 +298,15 @@ class Session:
         speed = self.config.storage.throttle_bytes_per_s
         if speed is None:
             yield
+        size, keep = self.config.predicted_checkpoint_bytes, self.config.checkpoint.keep
+        assert size is not None, "bench.config refuses a limit where the size is not known"
             return
         writing = sum(arm != "none" for arm in self.config.checkpoint.arms)
-        checkpoint_bytes = self.config.predicted_checkpoint_bytes or 0
-        with throttled.throttled(directory, checkpoint_bytes * (self.config.checkpoint.keep + 2) * writing, speed):
+        with throttled.throttled(directory, size * (keep + 2) * writing, speed):
+            content = self.folder.read_run()
+            described = content["occasions"][-1].get("environment", content["environment"])
+            described |= environment.mounts(directory, self.folder.path)
+            self.folder.write_run(content)
             yield
 
     def _show(self, watcher: Watcher, reported: set[int]) -> None:
@@ -332,7 +353,7 @@ class Session:
         self._write_page(account)
         if self._interrupted:
             return INTERRUPTED
-        return 1 if summary.status == "invalid" or self._failed() else 0
+        return 1 if summary.status == "invalid" or self._failed() or self._refused else 0
 
     def _write_page(self, account: Accounted) -> None:
         """The report as a page. What was measured is on disk already, whatever comes of this."""
@@ -344,9 +365,10 @@ class Session:
             self.terminal.say(f"no report was written: {error}", "yellow")
 
     def _failed(self) -> bool:
-        """Whether a launch of this session failed, though what the others measured may be valid."""
+        """Whether a launch of this session failed, or none began, though what the others measured may be valid."""
         records = [self.folder.read_launch(each.index) for each in self.launches]
-        return any(record is not None and record["status"] not in ("ok", "skipped") for record in records)
+        failed = (record is not None and record["status"] not in ("ok", "skipped") for record in records)
+        return not any(records) or any(failed)
 
     def _mark_unfinished(self) -> None:
         for each in self.launches:
@@ -370,24 +392,3 @@ class Session:
             "used_gpu_hours": seconds * self.config.world_size / 3600,
             "launches_left_undone": left,
         }
-
-
-def occasion(launches: list[Launch]) -> dict[str, Any]:
-    now = datetime.now(timezone.utc)
-    return {
-        "started": now.timestamp(),
-        "date": now.isoformat(timespec="seconds"),
-        "launches": [each.to_json() for each in launches],
-    }
-
-
-def unlike(measured: Run, asked: Run) -> list[str]:
-    """Fields in which two configurations describe other work; where results go and how one waits do not matter."""
-    free = {"results_dir", "work_dir", "machine", "resume", "append", "dry_run", "budget", "price_per_gpu_hour", "job"}
-    waiting = {name: getattr(measured.cluster, name) for name in ("wait", "poll_s", "time")}
-    asked = dataclasses.replace(asked, cluster=dataclasses.replace(asked.cluster, **waiting))
-    return [
-        f.name
-        for f in dataclasses.fields(Run)
-        if f.name not in free and getattr(measured, f.name) != getattr(asked, f.name)
-    ]

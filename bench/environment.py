@@ -5,6 +5,7 @@ Imports nothing heavy: versions come from installed metadata, GPUs from NVML, so
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import re
@@ -23,6 +24,7 @@ import psutil
 from bench.telemetry import devices
 
 _PACKAGES = {"torch": "torch", "nvidia_resiliency_ext": "nvidia-resiliency-ext", "numpy": "numpy", "pandas": "pandas"}
+_NCCL = ("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11")  # none: torch brings its own, or has none
 _RECORDED_PREFIXES = ("NCCL_", "TORCH_", "PYTORCH_", "GLOO_", "OMP_", "MKL_", "OPENBLAS_", "CUDA_", "MALLOC_", "FI_")
 
 
@@ -84,11 +86,10 @@ def driver_version() -> str | None:
 def versions() -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for name, package in _PACKAGES.items():
-        try:
-            found[name] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[name] = None
+        found[name] = _version(package)
     found |= {
+        "nccl": next((version for package in _NCCL if (version := _version(package)) is not None), None),
+        "cuda": cuda_version(),
         "python": platform.python_version(),
         "os": _os_name(),
         "kernel": platform.release(),
@@ -97,6 +98,26 @@ def versions() -> dict[str, str | None]:
         "commit": commit(),
     }
     return found
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def cuda_version() -> str | None:
+    """Of the CUDA that torch was built for, as its own file says; None: built for none, or no torch is here."""
+    found = importlib.util.find_spec("torch")  # imports nothing
+    if found is None or found.origin is None:
+        return None
+    try:
+        text = Path(found.origin).with_name("version.py").read_text()
+    except OSError:
+        return None
+    match = re.search(r"^cuda\b[^=]*= *'([^']+)'", text, re.MULTILINE)
+    return match.group(1) if match else None
 
 
 def _os_name() -> str | None:

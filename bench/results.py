@@ -1,6 +1,7 @@
 """The result folder: results/<machine>/<scenario>/<UTC time>/, and nothing measured in it is ever overwritten.
 
-run.json                 schema version, resolved configuration, environment, occasions with their launches, status
+run.json                 schema version, resolved configuration, environment (the first occasion's; each further one has
+                         its own), occasions with their launches, status
 launches/<k>/            launch.json, events/, faults/, logs/
 summary.json, samples.parquet, ledger.parquet      derived; written again whenever launches were added
 """
@@ -48,7 +49,7 @@ class ResultFolder:
 
     @classmethod
     def create(cls, root: Path, machine: str, scenario: str) -> ResultFolder:
-        """Make a fresh folder named by the current UTC time and point results/latest to it. Raises BadInput."""
+        """Make a fresh folder, named by the current UTC time. Raises BadInput."""
         stamp = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H-%M-%SZ")
         path = root / machine / scenario / stamp
         try:
@@ -63,9 +64,7 @@ class ResultFolder:
                 f"results_dir: {root} cannot be written ({error.strerror}); give results_dir=PATH that you may write to"
             ) from None
         (path / "launches").mkdir()
-        folder = cls(path)
-        folder._point_latest(root)
-        return folder
+        return cls(path)
 
     @classmethod
     def open(cls, path: Path, key: str) -> ResultFolder:
@@ -86,7 +85,9 @@ class ResultFolder:
             )
         return cls(path.resolve())
 
-    def _point_latest(self, root: Path) -> None:
+    def point_latest(self) -> None:
+        """Point results/latest here. Once there is a run.json: whoever follows it expects one."""
+        root = self.path.parents[2]
         link, temporary = root / "latest", root / f".latest.{os.getpid()}"
         temporary.symlink_to(self.path.relative_to(root))
         os.replace(temporary, link)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,16 @@ import pytest
 
 from bench import driver, environment
 from bench.config import Budget, Checkpoint, Cluster, Data, Job, Model, Recovery, Run, Storage
-from bench.driver import unlike
 from bench.errors import BadInput
 from bench.launch.base import Launcher, Paths
+from bench.occasions import unlike
+from bench.report.terminal import Terminal
 from bench.schema import CATEGORIES, SCHEMA_VERSION, Arm, Figure, Summary
 from bench.supervise import shm_names, with_token
 from tests.whole_runs import carried_through
 
 ROOT = Path(__file__).resolve().parent.parent
+LIMITED = Storage(throttle_bytes_per_s=60 << 20)
 QUICK = ["model.layers=1", "train.seq_len=16", "train.batch_size=1", "cycles=3", "design.control_steps=2"]
 SMALL = [*QUICK, "ranks_per_node=1", "checkpoint.arms=[none,sync_local]", "checkpoint.verify_content=false"]
 
@@ -44,7 +47,8 @@ class Place:
         self.shm: set[str] = set()  # files in shared memory that processes of a run had mapped when we looked
 
     def start(self, *overrides: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "bench", "run", "machine=box", f"work_dir={self.path / 'work'}", *overrides]
+        new = [] if overrides[0].startswith("resume=") else ["machine=box", f"work_dir={self.path / 'work'}"]
+        command = [sys.executable, "-m", "bench", "run", *new, *overrides]
         paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         env = os.environ | {"PYTHONPATH": paths}
         return subprocess.Popen(
@@ -141,6 +145,11 @@ def test_an_automatic_device_is_the_gpu_where_there_are_enough(gpus, cluster, de
     assert driver.resolved(config, gpus).device == device
 
 
+def test_an_automatic_device_counts_the_gpus_of_spare_ranks():
+    config = Run(ranks_per_node=2, recovery=Recovery(layer="in_process", reserve=1))
+    assert [driver.resolved(config, gpus).device for gpus in (2, 3)] == ["cpu", "cuda"]
+
+
 def test_a_given_device_is_kept_and_no_path_of_the_machine_enters_the_configuration(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = driver.resolved(Run(device="cpu", results_dir="here"), gpus=8)
@@ -154,6 +163,56 @@ def test_the_space_asked_for_is_that_of_the_arms_that_write(tmp_path, monkeypatc
     config = Run(device="cpu", work_dir=str(tmp_path), checkpoint=Checkpoint(arms=["none", "sync_local", "nvrx_async"]))
     driver.check(config, driver.launch.create("local"), 0)
     assert asked == [(tmp_path / "checkpoints", config.predicted_checkpoint_bytes, 2, 2)]
+
+
+def test_the_node_local_folder_is_a_users_own(monkeypatch):
+    first = driver.work_base(Run())
+    monkeypatch.setattr(os, "getuid", lambda: 4321)
+    assert driver.work_base(Run()).name == "bench-work-4321"
+    assert driver.work_base(Run()) != first
+
+
+def test_a_node_local_folder_that_cannot_be_made_is_refused_in_one_line_wherever_checkpoints_go(tmp_path):
+    (tmp_path / "file").touch()
+    config = Run(device="cpu", work_dir=str(tmp_path / "file" / "work"), storage=Storage(dir=str(tmp_path)))
+    with pytest.raises(
+        BadInput, match=r"^work_dir: .*/file/work cannot be made \(Not a directory\); give work_dir=PATH$"
+    ):
+        driver.check(config, driver.launch.create("local"), 0)
+
+
+def test_a_limited_store_does_not_ask_for_space_on_the_disk_below_it(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(environment, "gpus", list)
+    monkeypatch.setattr(driver.throttled, "refusal", lambda: None)
+    monkeypatch.setattr(driver.storage, "check_space", lambda *given: asked.append(given))
+    driver.check(Run(device="cpu", work_dir=str(tmp_path), storage=LIMITED), driver.launch.create("local"), 0)
+    assert asked == []
+
+
+def test_a_limited_store_is_described_once_it_is_mounted(tmp_path, monkeypatch):
+    mounted, seen = [], []
+
+    @contextmanager
+    def throttled(directory: Path, capacity_bytes: int, bytes_per_s: int) -> Iterator[Path]:
+        mounted.append((directory, capacity_bytes, bytes_per_s))
+        yield directory
+
+    def mounts(checkpoint_dir: Path, results_dir: Path) -> dict[str, Any]:
+        seen.append((checkpoint_dir, results_dir, list(mounted)))
+        return {"checkpoint_mount": {"type": "ext4"}, "one_filesystem": False}
+
+    monkeypatch.setattr(driver.throttled, "throttled", throttled)
+    monkeypatch.setattr(environment, "mounts", mounts)
+    config, folder = Run(device="cpu", storage=LIMITED), driver.ResultFolder(tmp_path / "result")
+    folder.path.mkdir()
+    folder.write_run({"environment": {"cpus": 2, "one_filesystem": True}, "occasions": [{}]})
+    session = driver.Session(config, folder, [], driver.launch.create("local"), Terminal())
+    with session._store(tmp_path / "store"):
+        told = folder.read_run()["environment"]
+    assert told == {"cpus": 2, "checkpoint_mount": {"type": "ext4"}, "one_filesystem": False}
+    size = config.predicted_checkpoint_bytes * (config.checkpoint.keep + 2) * 2  # two of the arms write
+    assert seen == [(tmp_path / "store", folder.path, [(tmp_path / "store", size, 60 << 20)])]
 
 
 def test_a_token_file_is_looked_for_where_the_nodes_are(tmp_path):
@@ -183,6 +242,33 @@ def test_an_append_of_other_work_is_refused_before_anything_is_written(tmp_path)
     assert contents(folder.path) == before
 
 
+def begun(path: Path, config: Run, **recorded: Any) -> driver.ResultFolder:
+    """A result of which nothing has been measured yet."""
+    folder = driver.ResultFolder(path)
+    folder.path.mkdir(parents=True)
+    record = {"config": dataclasses.asdict(config), "token": "t", "budget": {}, "interrupted": True}
+    occasion = driver.occasions.occasion(driver.design.plan(config)) | {"ended": 1.0}
+    described = {"machine": driver.environment.machine_name(None), "device": "cpu"} | recorded
+    folder.write_run(record | {"environment": described, "occasions": [occasion]})
+    return folder
+
+
+@pytest.mark.parametrize("key", ["resume", "append"])
+def test_a_result_of_other_software_is_neither_finished_nor_enlarged(key, tmp_path):
+    config = driver.resolved(Run(device="cpu", work_dir=str(tmp_path / "work")), 0)
+    folder = begun(tmp_path / "box" / "ckpt_local" / "then", config, versions={"python": "2.7"})
+    before = contents(folder.path)
+    with pytest.raises(BadInput, match=r"environment: .* another python \(2\.7, now 3.*measure a new result"):
+        driver.run(dataclasses.replace(config, **{key: str(folder.path)}), given=[key])
+    assert contents(folder.path) == before
+
+
+def test_a_key_beside_resume_that_would_be_ignored_is_refused(tmp_path):
+    folder = begun(tmp_path / "result", driver.resolved(Run(device="cpu"), 0))
+    with pytest.raises(BadInput, match=r"^seed: resume= goes on with the configuration of the result; leave out seed"):
+        driver.run(Run(seed=7, resume=str(folder.path)), given=["resume", "seed"])
+
+
 # --- runners that outlive their driver
 class Left(Launcher):
     """A launcher whose runners go on without the driver. What they did meanwhile is put into the result by the test."""
@@ -190,11 +276,16 @@ class Left(Launcher):
     name = "left"
     outlives_driver = True
     alive = False  # whether there are runners to take up
+    gives_up = False  # its engine does not answer any more
+    refusal: str | None = None  # of a new job
+    unsure: str | None = None  # why it cannot tell whether there are runners to take up
 
     def __init__(self) -> None:
         self.done: list[str] = []
 
-    def check(self, config: Run, gpus: int) -> None: ...
+    def check(self, config: Run, gpus: int) -> None:
+        if self.refusal is not None:
+            raise BadInput(self.refusal)
 
     def commands(self, config: Run, paths: Paths) -> list[list[str]]:
         return [["submit"]]
@@ -204,12 +295,17 @@ class Left(Launcher):
 
     def attach(self, config: Run, paths: Paths) -> bool:
         self.done.append("attach")
+        if self.unsure is not None:
+            raise BadInput(self.unsure)
         return self.alive
 
     def running(self) -> bool:
         return False
 
     def stop(self) -> None: ...
+
+    def left_running(self) -> bool:
+        return self.gives_up
 
     def news(self) -> list[str]:
         return [f"news of {self.done[-1]}"] if self.done else []
@@ -224,11 +320,18 @@ def left(tmp_path, monkeypatch) -> Left:
     return launcher
 
 
-def submitted(**changed: Any) -> driver.ResultFolder:
+def submitted(wait: bool = False, **changed: Any) -> driver.ResultFolder:
     """A run that was left to itself; its result."""
-    config = Run(device="cpu", launches=1, cluster=Cluster(name="slurm", wait=False), **changed)
-    assert driver.run(config) == 0
+    assert driver.run(Run(device="cpu", launches=1, cluster=Cluster(name="slurm", wait=wait), **changed)) == 0
     return driver.ResultFolder((Path("results") / "latest").resolve())
+
+
+def saved(folder: driver.ResultFolder) -> Path:
+    """A checkpoint of a run's."""
+    file = Path("results", ".checkpoints", folder.read_run()["token"][:12], "launch-0", "shard")
+    file.parent.mkdir(parents=True)
+    file.touch()
+    return file
 
 
 def ended(folder: driver.ResultFolder, *statuses: str) -> None:
@@ -283,6 +386,93 @@ def test_a_result_that_was_collected_is_resumed_like_any_other(left):
     left.done = []
     collect(folder)
     assert left.done == ["start"], "what failed is tried again"
+
+
+def test_a_job_that_the_launcher_leaves_running_keeps_its_checkpoints_and_is_taken_up_by_resume(left, capsys):
+    left.gives_up = True
+    folder = submitted(wait=True)
+    checkpoint = saved(folder)
+    ended(folder, "ok", "running")
+    left.done, left.alive = [], True
+    assert collect(folder) == 0
+    assert checkpoint.exists()
+    assert f"resume={folder.path}" in capsys.readouterr().out
+    assert folder.read_launch(1)["status"] == "running"
+    assert "ended" not in folder.read_run()["occasions"][-1]
+    assert not (folder.path / "summary.json").exists()
+    left.gives_up = False
+    collect(folder)
+    assert left.done == ["attach", "attach"], "no second job beside the first one"
+    assert not checkpoint.exists()
+    assert folder.read_launch(1)["status"] == "lost", "concluded only now"
+
+
+def test_a_resume_that_cannot_find_out_whether_the_job_goes_on_touches_nothing(left):
+    folder = submitted()
+    checkpoint, before = saved(folder), contents(folder.path)
+    left.unsure = "resume: no answer; try later"
+    with pytest.raises(BadInput, match="no answer"):
+        collect(folder)
+    assert checkpoint.exists()
+    assert contents(folder.path) == before
+
+
+@pytest.mark.parametrize(("alive", "statuses"), [(True, ()), (False, ("ok", "ok"))])
+def test_what_a_new_job_would_need_is_not_asked_of_one_that_is_taken_up_or_collected(left, alive, statuses):
+    folder = submitted()
+    ended(folder, *statuses)
+    left.done, left.alive, left.refusal = [], alive, "cluster: the reservation has expired"
+    collect(folder)
+    assert left.done == ["attach"]
+    assert "ended" in folder.read_run()["occasions"][-1]
+
+
+def test_what_a_job_that_died_has_measured_is_collected_although_no_new_one_can_be_started(left, capsys):
+    folder = submitted()
+    ended(folder, "ok", "running")
+    left.done, left.refusal = [], "cluster: the reservation has expired"
+    assert collect(folder) == 1
+    assert left.done == ["attach"]
+    assert "cannot be started: cluster: the reservation has expired" in capsys.readouterr().out
+    assert (folder.path / "summary.json").exists()
+    with pytest.raises(BadInput, match="the reservation has expired"):
+        collect(folder)
+
+
+def test_a_budget_and_a_job_given_beside_resume_are_taken_and_recorded(left):
+    folder = submitted(budget=Budget(minutes=1.0, gpu_hours=2.0))
+    ended(folder, "ok", "failed")
+    collect(folder)
+    asked = Run(resume=str(folder.path), budget=Budget(minutes=30.0), job=Job(period_s=60.0))
+    driver.run(asked, given=["resume", "budget.minutes", "job.period_s"])
+    run = folder.read_run()
+    assert run["config"]["budget"] == {"minutes": 30.0, "gpu_hours": 2.0}
+    assert (run["budget"]["minutes"], run["config"]["job"]["period_s"]) == (30.0, 60.0)
+
+
+def test_runners_that_may_still_be_at_work_are_collected_before_anything_is_given_anew(left):
+    folder = submitted()
+    with pytest.raises(BadInput, match=r"^budget\.minutes: the runners of .* collect them first by resume= alone"):
+        driver.run(Run(resume=str(folder.path), budget=Budget(minutes=9.0)), given=["resume", "budget.minutes"])
+
+
+def test_another_occasion_keeps_the_settled_interval_and_takes_a_budget_of_its_own(left):
+    folder = submitted()
+    ended(folder, "ok", "ok")
+    folder.write_launch(1, folder.read_launch(1) | {"interval": 23})
+    collect(folder)
+    first = folder.read_run()
+    asked = Run(device="cpu", launches=1, cluster=Cluster(name="slurm", wait=False), budget=Budget(gpu_hours=3.0))
+    driver.run(dataclasses.replace(asked, append=str(folder.path)), given=["append", "budget.gpu_hours"])
+    run = folder.read_run()
+    assert [each.get("interval") for each in run["occasions"]] == [None, 23]
+    assert run["environment"] == first["environment"]
+    assert run["config"]["budget"]["gpu_hours"] == 3.0
+
+
+def test_a_run_of_which_no_launch_has_begun_has_failed(left):
+    folder = submitted()
+    assert collect(folder) == 1
 
 
 def test_the_nodes_of_an_engine_share_a_checkpoint_folder_beside_the_results_unless_another_is_given(tmp_path):

@@ -6,6 +6,7 @@ import json
 import platform
 from contextlib import contextmanager
 from importlib import metadata
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import psutil
@@ -88,6 +89,25 @@ def test_versions_are_those_installed_and_null_for_what_is_not(monkeypatch):
     assert found["numpy"] == metadata.version("numpy")
     assert found["absent"] is None
     assert found["python"] == platform.python_version()
+
+
+def test_the_nccl_and_the_cuda_of_torch_are_told_without_importing_it(tmp_path, monkeypatch):
+    installed = {"nvidia-nccl-cu12": "2.29.7"}
+
+    def version(package):
+        if package not in installed:
+            raise metadata.PackageNotFoundError(package)
+        return installed[package]
+
+    monkeypatch.setattr(environment.metadata, "version", version)
+    monkeypatch.setattr(environment, "driver_version", lambda: None)
+    found = ModuleSpec("torch", None, origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(environment.importlib.util, "find_spec", lambda name: found)
+    (tmp_path / "version.py").write_text("cuda: Optional[str] = '13.0'\ncudnn = '9'\n")
+    assert (environment.versions()["nccl"], environment.versions()["cuda"]) == ("2.29.7", "13.0")
+    (tmp_path / "version.py").write_text("cuda: Optional[str] = None\ngit_version = 'c'\n")
+    installed.clear()
+    assert (environment.versions()["nccl"], environment.versions()["cuda"]) == (None, None)
 
 
 def test_the_commit_is_the_checkouts_and_says_when_it_was_changed(monkeypatch):

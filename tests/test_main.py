@@ -15,7 +15,7 @@ import pytest
 
 from bench import __main__ as command_line
 from bench import environment
-from bench.__main__ import compose, main
+from bench.__main__ import compose, given_keys, main
 from bench.design import plan
 from bench.errors import BadInput
 
@@ -218,6 +218,16 @@ def test_every_scenario_makes_a_plan_that_names_its_bytes_launches_time_and_comm
 def test_the_command_line_has_the_last_word_over_scenario_and_group():
     run = compose(["scenario=ckpt_smoke", "design=full", "cycles=9", "train.lr=0.5"])
     assert (run.design.name, run.cycles, run.train.lr, run.model.name) == ("full", 9, 0.5, "small")
+def test_the_keys_of_a_command_line_are_told_without_hydras_marks():
+    words = ["scenario=ckpt_smoke", "++cluster.env.A=b=c", "+x@y=1", "~data", "budget.minutes=3"]
+    assert given_keys(words) == ["scenario", "cluster.env.A", "x", "data", "budget.minutes"]
+
+
+def test_a_key_beside_resume_that_would_be_ignored_is_refused(capsys):
+    assert main(["run", "resume=missing", "budget.minutes=3", "seed=7"]) == 2
+    assert "bench: seed: resume= goes on with the configuration of the result" in capsys.readouterr().err
+
+
 
 
 def test_values_may_refer_to_other_values():

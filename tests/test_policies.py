@@ -139,6 +139,23 @@ def test_the_worker_imports_neither_hydra_nor_pandas():
     assert forbidden(("bench.train", "bench.checkpoint"), "hydra", "omegaconf", "pandas") == []
 
 
+def changes_of_the_environment(tree: ast.AST) -> list[int]:
+    """Lines that write os.environ or bind processes to cores; reading it is none."""
+    places = [node for node in ast.walk(tree) if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load)]
+    called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    lines = [place.lineno for place in places if ast.unparse(place.value).endswith("environ")]
+    words = r"(^|\.)(environ\.(update|setdefault|pop|clear)|putenv|unsetenv|sched_setaffinity)$"
+    return lines + [name.lineno for name in called if re.search(words, ast.unparse(name))]
+
+
+def test_no_strategy_and_nothing_of_the_trainer_changes_the_environment_that_all_arms_share():
+    sample = "os.environ['A'] = 'b'\nos.environ.setdefault('A', 'b')\nos.sched_setaffinity(0, {1})\nos.environ['A']\n"
+    assert changes_of_the_environment(ast.parse(sample)) == [1, 2, 3]
+    shared = [name for name in modules() if within(name, "bench.checkpoint", "bench.train")]
+    found = {name: changes_of_the_environment(ast.parse(modules()[name].read_text())) for name in shared}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
 def test_only_the_command_line_imports_hydra():
     importers = {i.module for i in imports() if within(i.name, "hydra", "omegaconf")}
     assert importers <= {"bench.__main__"}

@@ -59,14 +59,17 @@ def summary() -> Summary:
 
 def test_a_folder_is_named_by_machine_scenario_and_utc_time_and_latest_points_to_it(tmp_path, noon):
     folder = ResultFolder.create(tmp_path, "machine", "ckpt_smoke")
+    assert not (tmp_path / "latest").exists(), "there is no run.json to be found yet"
+    folder.point_latest()
     assert folder.path == tmp_path / "machine" / "ckpt_smoke" / "2030-01-02T12-00-00Z"
     assert (tmp_path / "latest").resolve() == folder.path
     assert not Path((tmp_path / "latest").readlink()).is_absolute()
 
 
 def test_latest_moves_on_to_the_newest(tmp_path):
-    ResultFolder.create(tmp_path, "machine", "one")
+    ResultFolder.create(tmp_path, "machine", "one").point_latest()
     second = ResultFolder.create(tmp_path, "machine", "two")
+    second.point_latest()
     assert (tmp_path / "latest").resolve() == second.path
 
 

@@ -16,8 +16,8 @@ def require(rule: bool, field_name: str, message: str) -> None:
 
 def positive(name: str, value: float | int | None) -> None:
     if value is not None:
-        rule = isfinite(value) and value > 0
-        require(rule, name, f"must be greater than 0, got {value}; give a positive number")
+        require(isfinite(value), name, f"must be a finite number, got {value}; give a positive one or null")
+        require(value > 0, name, f"must be greater than 0, got {value}; give a positive number")
 
 
 def zero_or_more(name: str, value: float | int | None) -> None:
@@ -25,9 +25,9 @@ def zero_or_more(name: str, value: float | int | None) -> None:
         require(isfinite(value) and value >= 0, name, f"must be 0 or more, got {value}")
 
 
-def finite(record: Any, prefix: str = "") -> None:
+def finite(record: Any) -> None:
     """No number anywhere in `record` (of dicts and lists) is infinite or none at all: JSON has no word for it."""
-    for key, value in _leaves(record, prefix):
+    for key, value in _leaves(record, ""):
         require(not isinstance(value, float) or isfinite(value), key, f"must be a finite number, got {value}")
 
 

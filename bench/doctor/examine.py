@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from bench import driver, environment
+from bench import driver, environment, places
 from bench.config import Run
 from bench.doctor import copies, cost, engine, gpus, host, network, software, store
 from bench.doctor.base import Case, Check
@@ -63,8 +63,8 @@ def case_of(config: Run) -> Case:
         config,
         there,
         environment.versions(),
-        work_dir=driver.work_base(config),
-        checkpoint_dir=driver.checkpoint_base(config),
+        work_dir=places.work_base(config),
+        checkpoint_dir=places.checkpoint_base(config),
         results_dir=Path(config.results_dir),
     )
 

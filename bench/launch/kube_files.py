@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
+from bench import occasions
 from bench.results import ResultFolder
 from bench.schema import UNFINISHED
 
@@ -124,5 +125,8 @@ def _place(result: Path, name: PurePosixPath, content: bytes) -> set[int]:
 
 def _take_over_environment(folder: ResultFolder, there: dict[str, Any]) -> None:
     here = folder.read_run()
-    if there.get("token") == here["token"] and here["environment"] != there["environment"]:
-        folder.write_run(here | {"environment": there["environment"]})
+    if there.get("token") == here["token"]:
+        before = json.dumps(here)
+        occasions.take_over_environments(here, there)
+        if json.dumps(here) != before:
+            folder.write_run(here)

@@ -19,7 +19,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from bench import environment
+from bench import environment, occasions
+from bench.errors import BadInput
 from bench.launch.kube_files import pack
 from bench.results import ResultFolder
 
@@ -60,7 +61,7 @@ def run(given: argparse.Namespace) -> int:
     node = int(os.environ[INDEX_VARIABLE])
     try:
         meet(node, given.num_nodes, given.host, int(given.port) + 1, given.patience, lambda: place_run(given))
-    except TimeoutError as error:
+    except (TimeoutError, BadInput) as error:
         print(f"bench: {error}", file=sys.stderr, flush=True)
         return 1
     words = [sys.executable, "-m", "bench.node", "--node", str(node)]
@@ -83,18 +84,19 @@ def place_run(given: argparse.Namespace) -> None:
     """Node 0, once all pods are there: put run.json onto the claim, with the environment found here.
 
     The budget counts from now: the time in a queue is nobody's. A job that the cluster started again has used what its
-    launches took.
+    launches took. Raises BadInput on a machine, or with software, that is unlike the one on which the result was begun.
     """
     folder = ResultFolder(Path(given.result))
     (folder.path / "launches").mkdir(parents=True, exist_ok=True)
     content = json.loads(given.run_json.read_text())
     earlier = folder.read_run() if (folder.path / "run.json").is_file() else None
-    described = environment.describe(Path(given.checkpoint_dir), folder.path)
-    kept = {name: content["environment"][name] for name in ("machine", "device")}
-    content["environment"] = described | kept
     last = content["occasions"][-1]
     last["submitted"] = last["started"]
     starts = _starts(earlier, last["submitted"])
+    if starts and earlier is not None:  # found by its first start; that another may be elsewhere is what it measures
+        occasions.take_over_environments(content, earlier)
+    else:
+        occasions.settle_environment(content, environment.describe(Path(given.checkpoint_dir), folder.path))
     used_s = folder.used_s(last) if starts else 0.0
     last |= {"started": time.time() - used_s, "starts": starts + 1, "job": str(last["submitted"])}
     folder.write_run({name: value for name, value in content.items() if name != "schema_version"})

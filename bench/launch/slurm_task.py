@@ -20,9 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import environment
+from bench import environment, occasions
+from bench.errors import BadInput
 from bench.launch import slurm_commands, slurm_script
-from bench.launch.base import RELAUNCH
+from bench.launch.base import RELAUNCH, work_folder
 from bench.results import ResultFolder, write_json
 
 MEETING_PATIENCE_S = 300.0  # Python on a cold shared file system, and a listing that NFS may have cached for a minute
@@ -87,7 +88,7 @@ def main() -> int:
             (meeting.parent / slurm_script.STEP).write_text(f"{task.job}.{task.step}\n")
         else:
             host, port = join_meeting(meeting)
-    except NoMeeting as error:
+    except (NoMeeting, BadInput) as error:
         print(f"bench: node {task.node}: {error}", file=sys.stderr)
         return 1
     code = run(runner(given, task, folder.read_run()["token"], host, port))
@@ -98,7 +99,7 @@ def main() -> int:
 
 def runner(given: argparse.Namespace, task: Task, token: str, host: str, port: int) -> list[str]:
     """The command of this node's runner."""
-    base = given.work_base or Path(tempfile.gettempdir()) / "bench-work"
+    base = given.work_base or Path(tempfile.gettempdir()) / work_folder()
     work_dir = base / f"{token[:12]}-node{task.node}"  # nodes may share a machine
     words = ["--result", str(given.result), "--node", str(task.node), "--host", host, "--port", str(port)]
     words += ["--work-dir", str(work_dir), "--checkpoint-dir", str(given.checkpoint_dir), "--device", given.device]
@@ -138,10 +139,13 @@ def release(task: Task) -> None:
 def begin(folder: ResultFolder, task: Task, checkpoint_dir: Path, variables: Mapping[str, str]) -> None:
     """Put into run.json what only a node of the job knows: the machine that is measured, and when that began.
 
-    The driver wrote its own machine, and the time at which it submitted: waiting in a queue uses up no budget.
+    The driver wrote its own machine, and the time at which it submitted: waiting in a queue uses up no budget. A job
+    that Slurm starts again may be on other nodes: that is part of what it measures. Raises BadInput on a machine, or
+    with software, that is unlike the one on which the result was begun.
     """
     run = folder.read_run()
-    run["environment"] |= environment.describe(checkpoint_dir, folder.path)
+    if not task.restarts or run["environment"].get(occasions.PROVISIONAL):
+        occasions.settle_environment(run, environment.describe(checkpoint_dir, folder.path))
     run["engine"] = {
         "name": "slurm",
         "job": task.job,

@@ -80,7 +80,8 @@ class Coordinator(threading.Thread):
     def _learn(self, launch: Launch) -> None:
         self.pilot = self.read_pilot(self.folder.launch_dir(launch.index))
         wanted = self.config.checkpoint.interval
-        self.interval = self.pilot.interval() if wanted == "auto" else int(wanted)
+        settled = self.folder.read_run()["occasions"][-1].get("interval")  # by an earlier occasion of the same work
+        self.interval = int(settled or self.pilot.interval()) if wanted == "auto" else int(wanted)
 
     def _left_out(self, launch: Launch) -> bool:
         """Record and skip a launch that the budget has no room for, or whose pilot failed."""

@@ -67,6 +67,16 @@ def test_the_environment_is_taken_over_from_where_it_was_measured_and_nothing_el
     assert here.read_run()["of"] == "here"
 
 
+def test_the_environment_of_a_further_occasion_is_taken_over_beside_it(there, here):
+    for folder, own in ((here, {}), (there, {"environment": {"cpu": "of another day"}})):
+        folder.write_run(folder.read_run() | {"occasions": [{"started": 1.0}, {"started": 2.0} | own]})
+    unpack(io.BytesIO(packed(there)), here.path)
+    assert here.read_run()["occasions"] == [
+        {"started": 1.0},
+        {"started": 2.0, "environment": {"cpu": "of another day"}},
+    ]
+
+
 def test_the_record_of_another_run_is_not_taken_over(tmp_path, here):
     other = made(tmp_path / "other", {"cpu": "foreign"}, token="another")
     unpack(io.BytesIO(packed(other)), here.path)

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.errors import BadInput
 from bench.launch import kube_pod
+from bench.occasions import PROVISIONAL
 from bench.results import ResultFolder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,12 +88,15 @@ def test_a_stranger_on_the_port_does_not_count(free_port):
 
 
 # --- run.json
+SUBMITS = {"machine": "lab", "device": "cuda", "cpu": "of the machine that submits", PROVISIONAL: True}
+
+
 @pytest.fixture
 def given(tmp_path) -> argparse.Namespace:
     submitted = {
         "schema_version": 1,
         "token": "t",
-        "environment": {"machine": "lab", "device": "cuda", "cpu": "of the machine that submits"},
+        "environment": SUBMITS,
         "occasions": [{"started": 1000.0, "launches": [{"index": 1}, {"index": 2}]}],
     }
     (tmp_path / "submitted.json").write_text(json.dumps(submitted))
@@ -112,8 +117,19 @@ def test_the_environment_in_the_result_is_that_of_a_node(given):
     assert (run["environment"]["machine"], run["environment"]["device"]) == ("lab", "cuda")
     assert run["environment"]["cpus"] == len(os.sched_getaffinity(0))
     assert run["environment"]["cpu"] != "of the machine that submits"
+    assert PROVISIONAL not in run["environment"]
     assert (run["schema_version"], run["token"]) == (1, "t")
     assert (Path(given.result) / "launches").is_dir()
+
+
+def test_another_occasion_on_other_software_is_refused_before_anything_runs(given):
+    submitted = json.loads(given.run_json.read_text())
+    submitted["environment"] = {"machine": "lab", "device": "cpu", "versions": {"torch": "0.1"}}
+    submitted["occasions"].append({"started": 2000.0, "launches": [{"index": 3}]})
+    given.run_json.write_text(json.dumps(submitted))
+    with pytest.raises(BadInput, match=r"environment: .* another torch \(0\.1, now .*; restore it, or measure a new"):
+        placed(given)
+    assert not (Path(given.result) / "run.json").exists()
 
 
 def test_the_budget_counts_from_when_all_pods_are_there(given):

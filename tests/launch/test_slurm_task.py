@@ -15,8 +15,10 @@ from typing import Any
 import psutil
 import pytest
 
+from bench.errors import BadInput
 from bench.launch import slurm_task
 from bench.launch.slurm_task import NoMeeting, Task
+from bench.occasions import PROVISIONAL
 from bench.results import ResultFolder
 
 VARIABLES = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
@@ -31,7 +33,7 @@ def folder(tmp_path) -> ResultFolder:
         {
             "config": {},
             "token": "0123456789abcdef",
-            "environment": {"machine": "cluster", "device": "cpu", "cpus": -1},
+            "environment": {"machine": "cluster", "device": "cpu", "cpus": -1, PROVISIONAL: True},
             "occasions": [{"started": 1.0, "launches": [{"index": 9}]}, {"started": 2.0, "launches": launches}],
         }
     )
@@ -131,6 +133,25 @@ def test_the_machine_on_record_is_a_node_and_no_longer_the_one_that_submitted(fo
     assert run["engine"] == {"name": "slurm", "job": "7", "restarts": 0, "nodes": "n[1-2]", "partition": "gpu"}
 
 
+def with_environment(folder: ResultFolder, **environment: Any) -> None:
+    folder.write_run(folder.read_run() | {"environment": {"machine": "cluster", "device": "cpu"} | environment})
+
+
+def test_another_occasion_has_an_environment_of_its_own_beside_its_launches(folder):
+    with_environment(folder, cpus=-1)
+    run = begun(folder)
+    assert run["environment"]["cpus"] == -1
+    assert run["occasions"][-1]["environment"]["cpus"] == len(os.sched_getaffinity(0))
+    assert run["occasions"][-1]["environment"]["machine"] == "cluster"
+
+
+def test_a_job_with_other_software_than_the_result_s_is_refused_and_one_that_slurm_starts_again_goes_on(folder):
+    with_environment(folder, versions={"torch": "0.1"})
+    with pytest.raises(BadInput, match=r"environment: .* another torch \(0\.1, now "):
+        begun(folder)
+    assert begun(folder, SLURM_RESTART_COUNT="1")["occasions"][-1]["starts"] == 2
+
+
 def test_the_budget_runs_from_the_jobs_start_and_not_from_its_submission(folder, monkeypatch):
     monkeypatch.setattr(slurm_task.time, "time", lambda: 5000.0)
     occasions = begun(folder)["occasions"]
@@ -191,7 +212,7 @@ def test_a_runner_is_told_all_that_it_needs_and_dies_with_its_task():
 def test_the_node_local_folder_is_below_the_nodes_own_temporary_folder_unless_given(monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", "/scratch/job7")
     command = slurm_task.runner(given(work_base=None), task(), "0123456789abcdef", "10.0.0.1", 20001)
-    assert "/scratch/job7/bench-work/0123456789ab-node1" in command
+    assert f"/scratch/job7/bench-work-{os.getuid()}/0123456789ab-node1" in command
 
 
 RUN = "import sys\nfrom bench.launch.slurm_task import run\nsys.exit(run([sys.executable, '-c', sys.argv[1]]))"

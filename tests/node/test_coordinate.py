@@ -123,6 +123,16 @@ def test_an_interval_that_the_user_gave_outranks_the_pilots(stage):
     assert runner.seen[1]["interval"] == 5
 
 
+def test_another_occasion_keeps_the_interval_that_the_first_pilot_settled(stage):
+    made = stage(design=Design(name="full"), train=Train(steps=163), blocks=1)
+    run = made.folder.read_run()
+    run["occasions"][-1]["interval"] = 9
+    made.folder.write_run(run)
+    (runner,) = made.play(succeed)
+    assert PILOT.interval() != 9
+    assert {s["interval"] for record in runner.seen[1:] for s in record["segments"]} == {9}
+
+
 def test_an_automatic_interval_fills_the_segments_of_the_full_design(stage):
     (runner,) = stage(design=Design(name="full"), train=Train(steps=163), blocks=1).play(succeed)
     assert [[(s["interval"], s["saves"]) for s in record["segments"]] for record in runner.seen[1:]] == [[(20, 8)]] * 3

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from bench import recovery
-from bench.config import Checkpoint, Run, Storage, Train
+from bench.config import Checkpoint, Design, Model, Run, Storage, Train
 from bench.design import plan
 from bench.faults.base import Planned
 from bench.faults.claim import claim, record_of
@@ -319,3 +319,19 @@ def test_the_interface_to_this_machine_is_the_loopback_one():
     name = interface_to("127.0.0.1")
     addresses = [entry.address for entry in psutil.net_if_addrs()[name] if entry.family == socket.AF_INET]
     assert "127.0.0.1" in addresses
+
+
+def test_ranks_have_the_same_variables_whichever_arms_their_launch_has(bed, monkeypatch):
+    monkeypatch.setenv("NCCL_ALGO", "Ring")
+    made = bed("pass", design=Design(name="full"))
+    launches = [each.to_json() for each in plan(made.node.config)]
+    found = []
+    for order, record in enumerate(launches):
+        scene = Scene.set(made.node, order, record)
+        scene.recorder.close()
+        variables, own = scene.environment(), ("BENCH_LAUNCH", "TMPDIR")  # where this launch's files lie
+        found.append({name: value for name, value in variables.items() if name not in own})
+        scene.temporary_dir.rmdir()
+    assert len({tuple(record["arms"]) for record in launches}) > 2
+    assert found == [found[0]] * len(launches)
+    assert found[0]["NCCL_ALGO"] == "Ring"
