@@ -164,7 +164,7 @@ def _block(
 
 
 def _recovery(config: Run, occasion: int, first: int, rng: random.Random) -> list[Launch]:
-    """Blocks of a twin and one launch per layer and group of faults, in random order.
+    """Blocks of a twin (unless design.twins=false) and one launch per layer and group of faults, in random order.
 
     All launches run the same steps from the same seed, so that the end of each can be held against its block's twin:
     an interval per fault, each of which strikes after a save of its own, and a last one to catch up in.
@@ -178,7 +178,8 @@ def _recovery(config: Run, occasion: int, first: int, rng: random.Random) -> lis
     cells = [cell for cell in cells if _wanted(config, *cell)]
     launches: list[Launch] = []
     for block in range(config.blocks):
-        for layer, faults in [("none", ()), *rng.sample(cells, len(cells))]:
+        twin: list[tuple[str, tuple[Planned, ...]]] = [("none", ())] if config.design.twins else []
+        for layer, faults in [*twin, *rng.sample(cells, len(cells))]:
             index, kind = first + len(launches), STRUCK if faults else TWIN
             launches.append(Launch(index, kind, occasion, block, config.seed, (arm,), (segment,), False, layer, faults))
     return launches

@@ -150,6 +150,12 @@ def test_every_fault_meets_every_layer_once_in_each_block_beside_a_twin():
         assert met == Counter((layer, kind) for layer in ("in_process", "in_job") for kind in kinds)
 
 
+def test_twins_can_be_left_out_where_minutes_count_more_than_comparison():
+    made = plan(struck(design=Design(name="recovery", twins=False)))
+    assert {launch.kind for launch in made} == {"pilot", "recovery"}
+    assert len(made) == len(plan(struck())) - 2
+
+
 def test_all_launches_of_a_run_with_faults_have_the_steps_of_their_twin():
     made = plan(struck(faults=Faults(given=struck().faults.given, per_launch=3)))
     assert len({launch.segments for launch in made[1:]}) == 1

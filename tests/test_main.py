@@ -17,7 +17,10 @@ from bench import __main__ as command_line
 from bench import environment
 from bench.__main__ import compose, given_keys, main
 from bench.design import plan
+from bench.driver import resolved
 from bench.errors import BadInput
+from bench.launch.emulated import RANKS_PER_CPU
+from bench.predict import predict
 
 SCENARIOS = sorted(path.stem for path in (Path(__file__).resolve().parent.parent / "scenarios").glob("*.yaml"))
 WAYS_ON = ("cluster=slurm", "cluster=kubernetes", "cluster=emulated", "dry_run=true")
@@ -215,9 +218,6 @@ def test_every_scenario_makes_a_plan_that_names_its_bytes_launches_time_and_comm
     assert list(elsewhere.iterdir()) == []
 
 
-def test_the_command_line_has_the_last_word_over_scenario_and_group():
-    run = compose(["scenario=ckpt_smoke", "design=full", "cycles=9", "train.lr=0.5"])
-    assert (run.design.name, run.cycles, run.train.lr, run.model.name) == ("full", 9, 0.5, "small")
 def test_the_keys_of_a_command_line_are_told_without_hydras_marks():
     words = ["scenario=ckpt_smoke", "++cluster.env.A=b=c", "+x@y=1", "~data", "budget.minutes=3"]
     assert given_keys(words) == ["scenario", "cluster.env.A", "x", "data", "budget.minutes"]
@@ -228,6 +228,9 @@ def test_a_key_beside_resume_that_would_be_ignored_is_refused(capsys):
     assert "bench: seed: resume= goes on with the configuration of the result" in capsys.readouterr().err
 
 
+def test_the_command_line_has_the_last_word_over_scenario_and_group():
+    run = compose(["scenario=ckpt_smoke", "design=full", "cycles=9", "train.lr=0.5"])
+    assert (run.design.name, run.cycles, run.train.lr, run.model.name) == ("full", 9, 0.5, "small")
 
 
 def test_values_may_refer_to_other_values():
@@ -238,6 +241,25 @@ def test_a_scenario_for_gpus_is_rehearsed_on_cpus_with_a_small_model_and_the_use
     run = compose(["scenario=ckpt_2node", "cluster=emulated", "train.seq_len=32"])
     assert (run.num_nodes, run.ranks_per_node, run.device, run.model.name) == (2, 1, "cpu", "small")
     assert run.train.seq_len == 32
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_scenario_that_this_machine_is_refused_for_can_be_rehearsed_on_it_as_the_refusal_says(name):
+    config = resolved(compose([f"scenario={name}"]), gpus=0)
+    if config.cluster.name == "local" and (config.num_nodes > 1 or config.device == "cuda"):
+        config = resolved(compose([f"scenario={name}", "cluster=emulated"]), gpus=0)
+    assert config.device == "cpu"
+    assert config.world_size <= RANKS_PER_CPU  # fits one CPU
+    assert len(plan(config)) > 1
+
+
+def test_the_canary_is_a_save_and_an_exception_in_under_four_minutes_as_it_promises():
+    config = compose(["scenario=canary", "cluster=slurm"])
+    launches = plan(config)
+    assert [launch.kind for launch in launches] == ["pilot", "recovery"]
+    assert [fault.kind for launch in launches for fault in launch.faults] == ["exception"]
+    assert config.recovery.save_once
+    assert predict(config, launches, "cuda").seconds < 4 * 60
 
 
 def test_a_scenario_for_cpus_is_emulated_as_it_is():

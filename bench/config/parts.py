@@ -195,6 +195,8 @@ class Storage:
         positive("storage.throttle_bytes_per_s", self.throttle_bytes_per_s)
         both = self.throttle_bytes_per_s is not None and self.dir is not None
         require(not both, "storage.throttle_bytes_per_s", "makes its own store; leave out storage.dir, or the throttle")
+        wrong = "limits what is synced, and unsynced writes never meet it; set storage.fsync=true, or leave it out"
+        require(self.throttle_bytes_per_s is None or self.fsync, "storage.throttle_bytes_per_s", wrong)
 
 
 @dataclass(frozen=True)
@@ -205,6 +207,7 @@ class Design:
     settle_steps: int = 1
     warmup_saves: int = 2  # saves of each arm and launch that are not measured
     sweep_saves: int = 6  # sweep: measured periods a launch, each from a save to the next
+    twins: bool = True  # recovery: a launch without faults beside each block, which the others are compared with
 
     def __post_init__(self) -> None:
         known = ("quick", "full", "sweep", "calibrate", "recovery")
