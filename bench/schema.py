@@ -88,6 +88,8 @@ PHASES = ("wait_previous", "stage", "plan", "write", "enqueue", "commit")
 #   settle   lets the machine calm down after a write; not measured         plain    a step of the full design
 STEP_USES = ("warm", "control", "after", "settle", "plain")
 
+SYNCED = "+fsync"  # of an arm's name: it syncs what it writes, whatever storage.fsync says
+
 
 # --- figures and records ----------------------------------------------------------------------------------------------
 #   ci95        95 % confidence, over cycles and launches
@@ -328,7 +330,8 @@ class Summary:
     verdicts: list[Verdict]
     recoveries: list[Recovery] = field(default_factory=list)
     layers: list[LayerFigures] = field(default_factory=list)
-    probe_bytes_per_s: Figure | None = None
+    probe_bytes_per_s: Figure | None = None  # with the run's own storage.fsync
+    synced_probe_bytes_per_s: Figure | None = None  # with fsync, where it is off and some arms sync all the same
     d2h_bytes_per_s: Figure | None = None  # pinned device-to-host bandwidth of one GPU
     # {arm, interval_steps, compute_s, period_s, share, predicted_share, saturated, agree}
     sweep: list[dict[str, Any]] = field(default_factory=list)

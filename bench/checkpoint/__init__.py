@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from bench.errors import near
 from bench.registry import variant
+from bench.schema import SYNCED
 
 if TYPE_CHECKING:
     from bench.checkpoint.base import Context, Strategy
@@ -31,7 +32,9 @@ STRATEGIES: dict[str, str] = {
     "synthetic": "bench.checkpoint.synthetic:Synthetic",
 }
 
-SYNCED = "+fsync"  # of an arm's name: it syncs what it writes, whatever storage.fsync says
+# Of which one each is measured with fsync beside arms that do not sync, the first that takes part.
+SYNCHRONOUS = ("sync_local", "sync_dcp", "sync_full")
+ASYNCHRONOUS = ("nvrx_async", "dcp_async_process", "dcp_async_thread", "nvrx_local")
 DCP_ASYNC_TORCH = (2, 9)
 
 
@@ -40,10 +43,22 @@ def strategy_of(arm: str) -> str:
     return arm.removesuffix(SYNCED)
 
 
+def syncs(arm: str, config: Run) -> bool:
+    """Whether an arm's writes are synced before they count as durable."""
+    return config.storage.fsync or arm.endswith(SYNCED)
+
+
 def with_synced_pair(arms: Sequence[str]) -> list[str]:
-    """`arms` of a run without fsync, and one pair with it: what durable means there differs, so both are measured."""
-    pair = [arm + SYNCED for arm in ("sync_local", "nvrx_async") if arm in arms and arm + SYNCED not in arms]
-    return [*arms, *pair]
+    """`arms` of a run without fsync, and one pair with it: what durable means there differs, so both are measured.
+
+    The pair is one synchronous and one asynchronous arm; a kind that takes no part, or syncs already, adds nothing.
+    """
+    added = []
+    for kind in (SYNCHRONOUS, ASYNCHRONOUS):
+        there = [arm for arm in kind if arm in arms]
+        if there and not any(arm + SYNCED in arms for arm in kind):
+            added.append(there[0] + SYNCED)
+    return [*arms, *added]
 
 
 def create(arm: str, context: Context) -> Strategy:

@@ -27,7 +27,7 @@ class Layout:
     """How a tree was spread over `world_size` ranks. Keys are paths joined by dots, as DCP names its entries."""
 
     world_size: int
-    cuts: dict[str, int]  # of cut tensors: the dimension along which torch.chunk gives each rank its part
+    cuts: dict[str, int]  # of cut tensors: the dimension along which torch.chunk gives each rank its part (see extent)
     empty: list[list[Any]]  # paths of empty dicts, which DCP drops
 
     def to_json(self) -> str:
@@ -73,8 +73,14 @@ def part(whole: Any, name: str, layout: Layout, rank: int, world_size: int) -> A
     dim = layout.cuts.get(name)
     if dim is None or not isinstance(whole, torch.Tensor):
         return whole
-    chunks = torch.chunk(whole, world_size, dim)
-    return chunks[rank] if rank < len(chunks) else whole.narrow(dim, 0, 0)
+    begin, end = extent(whole.shape[dim], rank, world_size)
+    return whole.narrow(dim, begin, end - begin)
+
+
+def extent(length: int, rank: int, world_size: int) -> tuple[int, int]:
+    """Begin and end of a rank's part of a dimension of `length`, as torch.chunk cuts it: the last ones may be empty."""
+    each = -(-length // world_size)
+    return min(rank * each, length), min((rank + 1) * each, length)
 
 
 def own_part(whole: Tree, rank: int, world_size: int) -> Tree:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,8 +17,9 @@ from torch.distributed.checkpoint import CheckpointException, FileSystemReader, 
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict, unflatten_state_dict
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.filesystem import FileSystem
-from torch.distributed.checkpoint.metadata import Metadata
-from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, MetadataIndex
+from torch.distributed.checkpoint.planner import LoadPlan, ReadItem, SavePlan, SavePlanner
+from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
@@ -165,13 +167,39 @@ def _compare_names(blank: Tree, paths: dict[str, Any], saved: Metadata) -> None:
 
 def fill(folder: Any, flat: Tree) -> None:
     """Read entries by DCP's own names: tensors in place, others as new values. In this process alone."""
+    _load(folder, flat, DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False))
+
+
+def _load(folder: Any, flat: Tree, planner: DefaultLoadPlanner) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-        dcp.load(flat, storage_reader=FileSystemReader(folder), planner=_flat_planner(), no_dist=True)
+        dcp.load(flat, storage_reader=FileSystemReader(folder), planner=planner, no_dist=True)
 
 
-def _flat_planner() -> DefaultLoadPlanner:
-    return DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
+def fill_stretches(folder: Any, flat: Tree, offsets: Mapping[str, Sequence[int]]) -> None:
+    """As `fill`, for tensors of which only a stretch is wanted: from its offsets on, as large as the one given."""
+    _load(folder, flat, _Stretches(offsets))
+
+
+class _Stretches(DefaultLoadPlanner):
+    """Reads the stored pieces that overlap one stretch of each tensor, whichever process saved them."""
+
+    def __init__(self, offsets: Mapping[str, Sequence[int]]) -> None:
+        super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
+        self.offsets = offsets
+
+    def create_local_plan(self) -> LoadPlan:
+        assert self.metadata is not None
+        saved: Any = self.metadata.state_dict_metadata
+        items: list[ReadItem] = []
+        for name, into in self.state_dict.items():
+            wanted = ChunkStorageMetadata(torch.Size(self.offsets[name]), into.shape)
+            items += create_read_items_for_chunk_list(name, saved[name], [wanted])
+        return LoadPlan(items)
+
+    def lookup_tensor(self, index: MetadataIndex) -> torch.Tensor:
+        tensor: torch.Tensor = self.state_dict[index.fqn]
+        return tensor
 
 
 def _keep_dicts(like: Tree, tree: Tree) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 CHUNK_BYTES = 8 << 20
 LARGE_BYTES = 256 << 20
+SHORT_REPEATS = 3  # where writes with and without fsync are probed, one after the other
 Span = tuple[float, float]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from bench.measure.content import content_verified
+from bench.measure.content import content_verified, unread
 from bench.measure.evidence import Evidence, Level, answer, listed
 from bench.measure.saves import CONTROL_ARM
 from bench.measure.statistics import drift_p, outliers
@@ -87,9 +87,13 @@ def drift(evidence: Evidence) -> Check:
 
 def sweep_agrees(evidence: Evidence) -> Check:
     """Does the longest interval predict what was measured at the shorter ones?"""
+    if evidence.config["design"]["name"] != "sweep":
+        return answer("sweep_agrees", "ok", "not a sweep: there is no other interval to predict", "")
     compared = [point for point in evidence.sweep if point.agree is not None]
     if not compared:
-        return answer("sweep_agrees", "ok", "one interval: nothing to predict", "")
+        reason = "no share at a shorter interval could be held against what the longest one predicts"
+        remedy = "see which launches failed (launches/<k>/logs) or had no room in the budget, and finish them by resume="
+        return answer("sweep_agrees", "warn", reason, remedy)
     differing = [f"{point.arm} every {point.interval_steps} steps" for point in compared if not point.agree]
     reason = (
         f"the share predicted from K and L of the longest interval meets the measured one at {len(compared)} points"
@@ -124,14 +128,20 @@ def content(evidence: Evidence) -> Check:
     writing = [arm.name for arm in evidence.arms if arm.written_bytes]
     verified = {name: content_verified(evidence.launches, name) for name in writing}
     wrong = [name for name, result in verified.items() if result is False]
-    unchecked = [name for name, result in verified.items() if result is None]
+    unchecked = [_unread(evidence, name) for name, result in verified.items() if result is None]
     level: Level = "invalid" if wrong else "warn" if unchecked else "ok"
     parts = [f"the files differ from the state that was saved: {listed(wrong)}"] if wrong else []
-    parts += [f"never read back: {listed(unchecked)}"] if unchecked else []
+    parts += [f"not read back: {listed(unchecked)}"] if unchecked else []
     reason = "; ".join(parts) or "files read back equal the state that was saved"
     return answer(
         "content", level, reason, "do not use an arm that differs; read back with checkpoint.verify_content=true"
     )
+
+
+def _unread(evidence: Evidence, arm: str) -> str:
+    """The arm, with the reason where reading it was tried."""
+    reasons = unread(evidence.launches, arm)
+    return f"{arm} ({listed(reasons, 1)})" if reasons else arm
 
 
 def client_memory(evidence: Evidence) -> Check:

@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from bench.measure.events import LaunchRecord
+from bench.measure.events import Event, LaunchRecord
 
 Key = tuple[int, int, int]  # launch, step, rank
 
 
-def _digests(launches: Sequence[LaunchRecord], arm: str) -> tuple[dict[Key, str], dict[Key, str | None]]:
-    """(at the call, as read back); a checkpoint that was read as incomplete has no digest."""
-    called: dict[Key, str] = {}
-    read: dict[Key, str | None] = {}
+def _called(launches: Sequence[LaunchRecord], arm: str) -> dict[Key, str]:
+    """Digests at the call."""
+    return {
+        (launch.index, int(event["step"]), worker.rank): str(event["digest"])
+        for launch in launches
+        for worker in launch.workers
+        for event in worker.named("verify_save")
+        if event["arm"] == arm
+    }
+
+
+def _verified(launches: Sequence[LaunchRecord], arm: str) -> Iterator[tuple[Key, Event]]:
+    """What readers say, one event a rank."""
     for launch in launches:
-        for worker in launch.workers:
-            for event in worker.named("verify_save"):
-                if event["arm"] == arm:
-                    called[launch.index, int(event["step"]), worker.rank] = str(event["digest"])
         for runner in launch.runners:
             for event in runner.named("verified"):
                 if event["arm"] == arm:
-                    digest = event["digest"] if event["complete"] else None
-                    read[launch.index, int(event["step"]), int(event["rank"])] = digest
-    return called, read
+                    yield (launch.index, int(event["step"]), int(event["rank"])), event
 
 
 def content_verified(launches: Sequence[LaunchRecord], arm: str) -> bool | None:
-    """True if every rank's digest at the call equals that of its files; None if nothing was compared.
+    """True if every rank's digest at the call equals that of its files; None if not all was read, see `unread`.
 
-    False also where a rank's files are missing or incomplete although others were read.
+    False where one differs, and where a rank's files are missing, incomplete or damaged: a reader that came to an end
+    says so. One that did not, because it was too slow or crashed, says nothing about the files.
     """
-    called, read = _digests(launches, arm)
-    attempted = {launch for launch, _, _ in read}
-    compared = {key: digest for key, digest in called.items() if key[0] in attempted}
-    if not compared:
-        return None
-    return all(read.get(key) == digest for key, digest in compared.items())
+    told = dict(_verified(launches, arm))
+    attempted = {launch for launch, _, _ in told}
+    unread = {key for key, event in told.items() if event.get("unread")}
+    read = {key: event["digest"] for key, event in told.items() if event["complete"]}  # an incomplete one has no digest
+    compared = {key: digest for key, digest in _called(launches, arm).items() if key[0] in attempted}
+    if any(read.get(key) != digest for key, digest in compared.items() if key not in unread):
+        return False
+    return None if unread or not compared else True
+
+
+def unread(launches: Sequence[LaunchRecord], arm: str) -> list[str]:
+    """Why files were not read although that was tried: each reason once."""
+    return list(dict.fromkeys(str(e["unread"]) for _, e in _verified(launches, arm) if e.get("unread")))

@@ -9,12 +9,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.checkpoint.probe import repeats_for
+from bench.checkpoint import syncs
+from bench.checkpoint.probe import SHORT_REPEATS, repeats_for
+from bench.checkpoint.to_read import bytes_to_read
 from bench.node import clocks
 from bench.node.base import MEETING_PATIENCE_S, Scene
 
 PROBE_PATIENCE_S = 300.0
-VERIFY_PATIENCE_S = 300.0
+AFTER_PROBE_PATIENCE_S = PROBE_PATIENCE_S + MEETING_PATIENCE_S  # for nodes that meet after one
+READ_BYTES_PER_S = 50e6  # a node reads and fingerprints a checkpoint at least so fast, or it is stuck
+LEAST_READING_PATIENCE_S = 300.0
 PROBE_START_S = 0.3  # interpreters are up by then
 
 
@@ -23,15 +27,30 @@ def clock_and_probe(scene: Scene, when: str, probe: bool = True) -> None:
     node = scene.node
     port = int(node.board.wait("clock", MEETING_PATIENCE_S))
     scene.recorder.instant("clock", when=when, **asdict(clocks.measure(node.host, port)))
-    size = node.config.predicted_checkpoint_bytes
+    size = _checkpoint_bytes(scene)
     if probe and node.config.storage.probe and size:
-        scene.meet(f"probe-{when}")
-        _probe(scene, when, size // node.config.world_size)
+        settings = _fsync_settings(scene)
+        for fsync in settings:
+            scene.meet(f"probe-{when}-{fsync}", AFTER_PROBE_PATIENCE_S)
+            _probe(scene, when, fsync, size // node.config.world_size, short=len(settings) > 1)
 
 
-def _probe(scene: Scene, when: str, bytes_per_process: int) -> None:
-    node, fsync, log = scene.node, scene.node.config.storage.fsync, scene.dir / f"probe-{when}.out"
+def _checkpoint_bytes(scene: Scene) -> int | None:
+    """As predicted; of a user's own model as the pilot wrote it, so that the pilot itself has no probe."""
+    predicted = scene.node.config.predicted_checkpoint_bytes
+    return predicted if predicted is not None else (scene.record.get("pilot") or {}).get("written_bytes")
+
+
+def _fsync_settings(scene: Scene) -> list[bool]:
+    """Those of the launch's arms that write, each of which is held against a probe with its own; off before on."""
+    config = scene.node.config
+    return sorted({syncs(arm, config) for arm in scene.record["arms"] if arm != "none"} or {config.storage.fsync})
+
+
+def _probe(scene: Scene, when: str, fsync: bool, bytes_per_process: int, short: bool) -> None:
+    node, log = scene.node, scene.dir / f"probe-{when}-{fsync}.out"
     count, repeats = len(node.ranks), repeats_for(bytes_per_process)
+    repeats = min(repeats, SHORT_REPEATS) if short else repeats
     start_at = time.monotonic() + PROBE_START_S
     words = [str(scene.checkpoint_dir), f"n{node.number}", str(bytes_per_process), str(fsync), str(count)]
     codes = scene.call([("bench.checkpoint.probe", *words, str(repeats), str(start_at))], [log], PROBE_PATIENCE_S)
@@ -50,20 +69,44 @@ def _probe(scene: Scene, when: str, bytes_per_process: int) -> None:
     )
 
 
-def verify(scene: Scene) -> None:
-    """Read back, in a process of its own, the shards that this node's ranks wrote, and record their digests."""
-    saves = sorted(_saves_to_verify(scene.events_dir))
+# --- reading back
+def reading_patience_s(scene: Scene) -> float:
+    """How long this node's reading back may take, by the bytes of its ranks; 0 where nothing is to be read."""
+    config, saves = scene.node.config, _saves_to_verify(scene.events_dir)
+    sizes = [bytes_to_read(scene.checkpoint_dir / a, step, scene.node.ranks, config.world_size) for a, step in saves]
+    return max(LEAST_READING_PATIENCE_S, sum(sizes) / READ_BYTES_PER_S) if saves else 0.0
+
+
+def verify(scene: Scene, patience_s: float) -> None:
+    """Read back, in processes of their own, what this node's ranks wrote, and record its digests.
+
+    What nobody came to the end of reading is recorded as unread, with the reason: that says nothing about the files.
+    """
+    saves, ranks = sorted(_saves_to_verify(scene.events_dir)), scene.node.ranks
     outs = [scene.dir / f"verify-{arm}.json" for arm, _ in saves]
     modules = [
-        ("bench.checkpoint.verify", str(scene.checkpoint_dir / arm), str(step), str(out))
+        (
+            "bench.checkpoint.verify",
+            *(str(scene.checkpoint_dir / arm), str(step), str(out)),
+            *("--ranks", f"{ranks.start}:{ranks.stop}"),
+        )
         for (arm, step), out in zip(saves, outs, strict=True)
     ]
-    scene.call(modules, [scene.logs_dir / f"verify-{arm}.log" for arm, _ in saves], VERIFY_PATIENCE_S)
-    for (arm, step), out in zip(saves, outs, strict=True):
-        found: dict[str, Any] = json.loads(out.read_text()) if out.is_file() else {"complete": False, "digests": {}}
-        for rank in scene.node.ranks:
+    codes = scene.call(modules, [scene.logs_dir / f"verify-{arm}.log" for arm, _ in saves], patience_s)
+    for (arm, step), out, code in zip(saves, outs, codes, strict=True):
+        found = json.loads(out.read_text()) if out.is_file() else _unread(scene, arm, code, patience_s)
+        about = {key: found[key] for key in ("complete", "unread") if key in found}
+        for rank in ranks:
             digest = found["digests"].get(str(rank))
-            scene.recorder.instant("verified", arm=arm, step=step, rank=rank, digest=digest, complete=found["complete"])
+            scene.recorder.instant("verified", arm=arm, step=step, rank=rank, digest=digest, **about)
+
+
+def _unread(scene: Scene, arm: str, code: int | None, patience_s: float) -> dict[str, Any]:
+    node = scene.node.number
+    reason = f"node {node} had not read it within {patience_s:.0f} s"
+    if code is not None:
+        reason = f"the reader ended with exit code {code}; see logs/node{node}-verify-{arm}.log of the launch"
+    return {"complete": None, "unread": reason, "digests": {}}
 
 
 def _saves_to_verify(events_dir: Path) -> set[tuple[str, int]]:

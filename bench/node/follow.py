@@ -10,7 +10,7 @@ from bench.node.board import Board
 from bench.node.pulse import Pulses
 from bench.schema import ENDURING
 
-REPORT_PATIENCE_S = 90.0  # after a stop, for runners to end their processes and read back checkpoints
+REPORT_PATIENCE_S = 90.0  # after a stop, for runners to end their processes
 LINGER_S = 8.0  # after one node came to the end of a launch with faults, for the others (agents may wait 300 s)
 LOOK_S = 0.02
 
@@ -38,6 +38,7 @@ class Follow:
         self.found: dict[str, dict[str, Any]] = {}
         self.done: dict[int, str] = {}  # how a node's part ended; its report follows when all are that far
         self.end = time.monotonic() + float(record["deadline_s"])
+        self.reading_s: dict[int, float] = {}  # how long each node may read checkpoints back, once it is to begin
         self.stopped: str | None = None  # why
         self._first_ok: float | None = None
         self._generation = len(record.get("relaunches", []))  # starts of the whole job after the first
@@ -56,7 +57,7 @@ class Follow:
             if reason is not None and self.stopped is None:
                 self.board.post(f"stop/{self.order}", reason)
                 self.stopped, self.end = reason, time.monotonic() + REPORT_PATIENCE_S
-            elif self.stopped is not None and time.monotonic() > self.end:
+            elif self.stopped is not None and self._too_late():
                 self._lost(self.waiting)
             time.sleep(LOOK_S)
         return self.found
@@ -67,10 +68,16 @@ class Follow:
                 self.done[node] = str(self.board.read(f"done/{self.order}/{node}"))
                 if self.done[node] == "ok" and self._first_ok is None:
                     self._first_ok = time.monotonic()
+            if node not in self.reading_s and self.board.has(f"reading/{self.order}/{node}"):
+                self.reading_s[node] = float(self.board.read(f"reading/{self.order}/{node}"))
             if self.board.has(f"ended/{self.order}/{node}"):
                 self.found[str(node)] = self.board.read(f"ended/{self.order}/{node}")
                 self.done[node] = str(self.found[str(node)]["status"])
                 self.waiting.discard(node)
+
+    def _too_late(self) -> bool:
+        """Reading back comes after the launch's own time, and takes as long as there are bytes."""
+        return time.monotonic() > self.end + max(self.reading_s.values(), default=0.0)
 
     def _give_up_lost(self) -> None:
         self._lost({node for node in self.waiting if self.pulses.silent(node)})
@@ -88,7 +95,7 @@ class Follow:
         busy = [node for node in self.waiting if node not in self.done]
         if busy and all(self.board.has(f"gone/{self.order}/{node}") for node in busy):
             return "over"
-        if time.monotonic() > self.end:
+        if self._too_late():
             return "deadline"
         lingering = bool(busy) and self._first_ok is not None and time.monotonic() > self._first_ok + LINGER_S
         return "over" if self.endures and lingering else None

@@ -87,12 +87,22 @@ class LaunchRunner:
         self.goes_on = self._stop_reason() == "relaunch"  # it decides in _clean whether checkpoints stay
         self._undo_faults()
         self.recorder.instant("leftovers", **self._leftovers(shm_before))
+        self._read_back(status)
+        around.clock_and_probe(self.scene, "after", probe=not self.goes_on)
+        # The folder of checkpoints is shared: nobody removes it while another node reads or probes.
+        self.scene.meet("clean", around.AFTER_PROBE_PATIENCE_S)
+        return status
+
+    def _read_back(self, status: str) -> None:
+        """Nobody goes on, or is taken for lost, for as long as some node may still be reading."""
+        board, key = self.node.board, f"reading/{self.order}"
+        patience_s = around.reading_patience_s(self.scene) if status == "ok" else 0.0
+        board.post(f"{key}/{self.node.number}", patience_s)
         self.scene.meet("verify")
         if status == "ok":
-            around.verify(self.scene)
-        around.clock_and_probe(self.scene, "after", probe=not self.goes_on)
-        self.scene.meet("clean")  # the folder of checkpoints is shared: nobody removes it while another node reads
-        return status
+            around.verify(self.scene, patience_s)
+        longest_s = max(float(board.read(f"{key}/{node}")) for node in range(self.node.config.num_nodes))
+        self.scene.meet("verified", longest_s + MEETING_PATIENCE_S)
 
     def _stop_reason(self) -> str | None:
         stop = f"stop/{self.order}"
@@ -116,7 +126,7 @@ class LaunchRunner:
         board, key = self.node.board, f"unavailable/{self.order}"
         planned = [planned_from_json(fault) for fault in self.scene.record["faults"]]
         board.post(f"{key}/{self.node.number}", unavailable(planned, self._site()))
-        self.scene.meet("start")
+        self.scene.meet("start", around.AFTER_PROBE_PATIENCE_S)
         for node in range(self.node.config.num_nodes):
             self.unavailable |= board.read(f"{key}/{node}")
         self.faults = [fault for fault in self.scene.record["faults"] if fault["id"] not in self.unavailable]
@@ -157,7 +167,7 @@ class LaunchRunner:
             attempt=attempt,
             timeouts=timeouts,
             max_restarts=config.recovery.max_restarts,
-            reserve=config.recovery.reserve if "wrapper" in self.layer.stores else 0,
+            reserve=config.recovery.reserve if self.layer.takes_reserve else 0,
             base_port=node.board.port,
             wrapper_port=ports.wrapper,
             rank_port=ports.rank,

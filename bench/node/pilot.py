@@ -31,6 +31,7 @@ class Pilot:
     blocking_s: dict[str, float]
     durable_s: dict[str, float]
     first_durable_s: dict[str, float]  # of the first saves: until the writer had started and written
+    written_bytes: int | None = None  # of its largest checkpoint, all ranks; None: nothing was written, or not known
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

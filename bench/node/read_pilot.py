@@ -31,6 +31,7 @@ def read_pilot(folder: Path) -> Pilot:
         blocking_s=_worst(later, "blocking_s"),
         durable_s=_worst(later, "durable_s"),
         first_durable_s=_worst([sample for sample in saves if sample.save == 0], "durable_s"),
+        written_bytes=max((sample.written_bytes for sample in saves if sample.written_bytes), default=None),
     )
 
 

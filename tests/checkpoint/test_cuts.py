@@ -37,6 +37,8 @@ def test_the_parts_of_all_ranks_make_up_the_whole(rows, world_size):
     whole = torch.arange(rows * 2).reshape(rows, 2)
     parts = [cuts.part(whole, "model.w", LAYOUT, rank, world_size) for rank in range(world_size)]
     assert torch.equal(torch.cat(parts), whole)
+    chunks = torch.chunk(whole, world_size)
+    assert [len(part) for part in parts] == [len(chunk) for chunk in chunks] + [0] * (world_size - len(chunks))
     assert all(part.shape[1:] == whole.shape[1:] for part in parts), "also those that are empty"
 
 

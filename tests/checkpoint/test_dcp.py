@@ -111,6 +111,36 @@ def test_the_digests_of_all_ranks_are_found_in_whole_tensors_read_in_batches(str
     assert len(set(found.values())) == 3
 
 
+def test_for_the_digests_of_some_ranks_only_what_they_hold_is_read(strategy, monkeypatch):
+    layout = cuts.Layout(4, {"model.w": 0, "model.t": 1}, [])
+    whole = {
+        "model": {"w": torch.arange(12.0).reshape(6, 2), "t": torch.arange(24.0).reshape(2, 12)},
+        "own": {f"rank_{rank}": torch.full((5,), rank) for rank in range(4)},
+        "scalar": torch.tensor(3.0),
+    }
+    described = whole | {cuts.KEY: layout.to_json()}
+    monkeypatch.setattr(strategy, "described", lambda tree: described)
+    strategy.save(7, whole, 0)
+    folder, read = storage.step_dir(strategy.context.directory, 7), {}
+
+    def fill(folder, flat, offsets):
+        fill_stretches(folder, flat, offsets)
+        read.update({name: (offsets[name], list(tensor.shape)) for name, tensor in flat.items()})
+
+    fill_stretches = dcp_digest.fill_stretches
+    monkeypatch.setattr(dcp_digest, "fill_stretches", fill)
+    found = dcp_digest.digests_by_rank(folder, range(1, 3))
+    assert found == {rank: tree_digest(cuts.own_part(described, rank, 4)) for rank in (1, 2)}
+    assert read == {
+        "model.w": ([2, 0], [4, 2]),  # six rows in pieces of two: the fourth rank has none
+        "model.t": ([0, 3], [2, 6]),
+        "own.rank_1": ([0], [5]),
+        "own.rank_2": ([0], [5]),
+        "scalar": ([], []),
+    }
+    assert dcp_digest.digests_by_rank(folder, range(3, 4)) == {3: tree_digest(cuts.own_part(described, 3, 4))}
+
+
 def test_a_checkpoint_of_other_origin_is_said_to_lack_the_layout(strategy, monkeypatch):
     monkeypatch.setattr(strategy, "described", lambda tree: tree)
     strategy.save(7, {"p": torch.ones(3)}, 0)

@@ -115,14 +115,35 @@ def test_names_and_storage_checks_need_no_torch():
 def test_a_run_without_fsync_measures_one_pair_with_it() -> None:
     arms = ["none", "sync_local", "sync_dcp", "nvrx_async"]
     assert checkpoint.with_synced_pair(arms) == [*arms, "sync_local+fsync", "nvrx_async+fsync"]
-    assert checkpoint.with_synced_pair(["none", "sync_dcp"]) == ["none", "sync_dcp"]
     twice = checkpoint.with_synced_pair(checkpoint.with_synced_pair(arms))
     assert twice == checkpoint.with_synced_pair(arms)
+
+
+@pytest.mark.parametrize(
+    ("arms", "added"),
+    [
+        (["none", "sync_dcp", "dcp_async_thread"], ["sync_dcp+fsync", "dcp_async_thread+fsync"]),
+        (["none", "sync_full"], ["sync_full+fsync"]),
+        (["sync_local", "sync_dcp", "sync_dcp+fsync", "nvrx_async"], ["nvrx_async+fsync"]),
+        (["none"], []),
+    ],
+)
+def test_the_pair_that_syncs_is_chosen_from_the_arms_that_are_there(arms, added) -> None:
+    assert checkpoint.with_synced_pair(arms) == [*arms, *added]
+
+
+def test_the_kinds_of_which_a_pair_is_chosen_hold_every_strategy_that_may_leave_fsync_out() -> None:
+    kinds = {True: checkpoint.ASYNCHRONOUS, False: checkpoint.SYNCHRONOUS}
+    for name in set(checkpoint.STRATEGIES) - {"none", "synthetic", "nvrx_dcp"}:
+        assert name in kinds[strategy_class(name).background]
+    assert len(checkpoint.STRATEGIES) == len(kinds[True]) + len(kinds[False]) + 3
 
 
 def test_a_synced_arm_has_its_strategy_and_is_judged_as_if_the_run_synced() -> None:
     unsynced = Run(storage=Storage(fsync=False), checkpoint=Checkpoint(api="torch_async"))
     assert checkpoint.strategy_of("nvrx_async+fsync") == "nvrx_async"
+    assert [checkpoint.syncs(arm, unsynced) for arm in ("nvrx_async", "nvrx_async+fsync")] == [False, True]
+    assert checkpoint.syncs("nvrx_async", Run())
     assert checkpoint.refusal("nvrx_async+fsync", unsynced) is None
     assert checkpoint.refusal("nvrx_dcp", unsynced) is not None
     assert checkpoint.refusal("nvrx_dcp+fsync", unsynced) is None

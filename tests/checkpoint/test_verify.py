@@ -56,6 +56,28 @@ def test_a_flipped_byte_inside_a_tensor_shows_in_the_digest(checkpoints):
     assert verify.verify(checkpoints, 12)["digests"]["1"] not in (None, tree_digest(TREES[1]))
 
 
+def test_a_node_reads_the_shards_of_its_own_ranks_and_no_others(checkpoints, capsys):
+    (storage.step_dir(checkpoints, 12) / storage.shard_name(1, 2)).write_bytes(b"not to be read")
+    assert verify.verify(checkpoints, 12, range(1)) == {
+        "step": 12,
+        "complete": True,
+        "digests": {"0": tree_digest(TREES[0])},
+        "errors": {},
+    }
+    assert verify.main([str(checkpoints), "12", "--ranks", "1:2"]) == 0
+    assert json.loads(capsys.readouterr().out)["digests"] == {"1": None}
+
+
+def test_of_local_shards_on_a_store_that_nodes_share_a_node_reads_its_own(tmp_path, monkeypatch):
+    for rank in range(3):
+        path = tmp_path / "of-00003" / str(rank) / f"iter_0000012_{rank}_local.pt"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"of rank {rank}")
+    monkeypatch.setattr(verify, "_local_digest", lambda shard: shard.read_text())
+    assert verify.verify(tmp_path, 12, range(1, 3))["digests"] == {"1": "of rank 1", "2": "of rank 2"}
+    assert verify.verify(tmp_path, 12, range(1, 4)) == {"step": 12, "complete": False, "digests": {}, "errors": {}}
+
+
 def test_a_checkpoint_that_lacks_a_shard_is_not_complete_and_has_no_digests(checkpoints):
     (storage.step_dir(checkpoints, 12) / storage.shard_name(1, 2)).unlink()
     found = verify.verify(checkpoints, 12)

@@ -134,6 +134,20 @@ def test_a_job_that_has_used_up_its_restarts_is_not_given_to_the_engine_again(bo
     following.end()
 
 
+def test_a_node_that_reads_back_has_its_time_after_the_deadline_and_is_not_lost(board, monkeypatch):
+    monkeypatch.setattr(follow, "REPORT_PATIENCE_S", 0.0)
+    following = Following(board, deadline_s=0.3, kind="quick")
+    for node in range(2):
+        board.post(f"done/0/{node}", "ok")
+        board.post(f"reading/0/{node}", 60.0 * node)
+    board.post("ended/0/0", OK)
+    following.join(1.0)  # well past the deadline
+    assert following.is_alive()
+    assert not board.has("stop/0")
+    board.post("ended/0/1", OK)
+    assert following.end() == {"0": OK, "1": OK}
+
+
 def test_a_node_that_falls_silent_is_lost_long_before_the_deadline(board, monkeypatch):
     monkeypatch.setattr(pulse, "SILENT_S", 0.1)
     board.post(pulse.key(1), 1)

@@ -18,7 +18,8 @@ from bench.config import Checkpoint, Design, Model, Run, Storage, Train
 from bench.design import plan
 from bench.faults.base import Planned
 from bench.faults.claim import claim, record_of
-from bench.node.base import Node, NodeLost, Stopped, interface_to
+from bench.node import around
+from bench.node.base import Node, NodeLost, Scene, Stopped, interface_to
 from bench.node.board import Board
 from bench.node.clocks import ClockServer
 from bench.node.launch import LaunchRunner
@@ -298,12 +299,80 @@ def test_the_storage_probe_writes_before_and_after_as_many_bytes_as_a_checkpoint
     assert all(probe["bytes_per_s"] > 0 for probe in probes)
 
 
+def test_arms_with_and_without_fsync_are_each_probed_their_own_way_and_shortly(bed):
+    arms = Checkpoint(arms=["none", "sync_local", "sync_local+fsync"])
+    made = bed(WRITE_EVENTS, storage=Storage(probe=True, fsync=False), checkpoint=arms)
+    made.run()
+    probes = made.events("probe")
+    found = [(probe["when"], probe["fsync"], len(probe["seconds"])) for probe in probes]
+    counted = around.SHORT_REPEATS - 1
+    assert found == [(when, fsync, counted) for when in ("before", "after") for fsync in (False, True)]
+
+
+@pytest.mark.parametrize(
+    ("arms", "fsync"), [(["none"], False), (["sync_local+fsync"], True), (["none", "sync_local"], False)]
+)
+def test_a_launch_is_probed_with_the_settings_of_the_arms_that_it_has(bed, arms, fsync):
+    made = bed(WRITE_EVENTS, storage=Storage(probe=True, fsync=False))
+    made.record["arms"] = arms
+    assert around._fsync_settings(made.runner().scene) == [fsync]
+
+
+@pytest.mark.parametrize(("pilot", "probed"), [(None, []), ({"written_bytes": 4096}, [2048] * 2)])
+def test_a_model_of_unknown_size_is_probed_with_the_bytes_that_its_pilot_wrote(bed, pilot, probed):
+    made = bed(WRITE_EVENTS, storage=Storage(probe=True), model=Model(target="package.Class"), ranks_per_node=2)
+    made.record["pilot"] = pilot
+    assert made.run()["status"] == "ok"
+    assert [probe["bytes_per_process"] for probe in made.events("probe")] == probed
+    assert made.events("note") == []
+
+
+def verifying(bed, *arms: str) -> Bed:
+    """A launch at whose end a save of each arm is to be read back, though there is none."""
+    events = [{"kind": "instant", "name": "verify_save", "arm": arm, "step": 7, "digest": "abc"} for arm in arms]
+    says = "\n".join(map(json.dumps, events))
+    write = WRITE_EVENTS.replace('print("done")', f"file = open(file.name, 'a'); print({says!r}, file=file)")
+    return bed(write, checkpoint=Checkpoint(arms=list(arms)))
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (None, "node 0 had not read it within 300 s"),
+        (-9, "the reader ended with exit code -9; see logs/node0-verify-sync_local.log of the launch"),
+    ],
+)
+def test_a_reader_that_does_not_come_to_an_end_is_recorded_as_such_and_not_as_a_difference(
+    bed, monkeypatch, code, reason
+):
+    made = verifying(bed, "sync_local")
+    monkeypatch.setattr(Scene, "call", lambda *_: [code])
+    assert made.run()["status"] == "ok"
+    (found,) = made.events("verified")
+    assert (found["rank"], found["digest"], found["complete"], found["unread"]) == (0, None, None, reason)
+
+
+def test_the_patience_with_readers_grows_with_the_bytes_and_all_nodes_wait_for_the_slowest(bed, monkeypatch):
+    made, asked, met = verifying(bed, "sync_local", "nvrx_async"), [], {}
+
+    def call(scene: Scene, modules: Any, logs: Any, patience_s: float) -> list[int | None]:
+        asked.append(([module[:2] + module[-2:] for module in modules], patience_s))
+        return [None] * len(modules)
+
+    monkeypatch.setattr(around, "bytes_to_read", lambda *_: 40_000_000_000)
+    monkeypatch.setattr(Scene, "call", call)
+    monkeypatch.setattr(Scene, "meet", lambda scene, name, patience_s=0.0: met.update({name: patience_s}))
+    assert made.run()["status"] == "ok"
+    ((modules, patience_s),) = asked
+    assert patience_s == 2 * 40e9 / around.READ_BYTES_PER_S
+    assert [module[0] for module in modules] == ["bench.checkpoint.verify"] * 2
+    assert {module[-2:] for module in modules} == {("--ranks", "0:1")}
+    assert made.board.read("reading/0/0") == patience_s
+    assert met["verified"] > patience_s
+
+
 def test_saves_to_verify_are_read_from_the_events_and_a_missing_checkpoint_is_no_match(bed):
-    says = json.dumps({"kind": "instant", "name": "verify_save", "arm": "sync_local", "step": 7, "digest": "abc"})
-    made = bed(
-        WRITE_EVENTS.replace('print("done")', f"file = open(file.name, 'a'); print('''{says}''', file=file)"),
-        checkpoint=Checkpoint(arms=["sync_local"]),
-    )
+    made = verifying(bed, "sync_local")
     made.run()
     (found,) = made.events("verified")
     assert (found["arm"], found["step"], found["rank"], found["digest"], found["complete"]) == (

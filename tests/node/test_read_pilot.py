@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bench.node.read_pilot import read_pilot
-from tests.measure.streams import ArmSpec, Scenario, write_launch
+from tests.measure.streams import ARMS, ArmSpec, Scenario, write_launch
 
 PILOT = Scenario(kind="pilot", cycles=2, step_s=0.1, startup_s=3.0, shutdown_s=1.0)
 
@@ -19,6 +19,7 @@ def test_the_figures_are_those_of_the_second_saves_and_of_undisturbed_steps(tmp_
     assert found.blocking_s == pytest.approx({"none": 0.0, "sync_local": 0.25, "nvrx_async": 0.02})
     assert found.durable_s == pytest.approx({"sync_local": 0.2, "nvrx_async": 0.35})
     assert found.first_durable_s == pytest.approx(found.durable_s)
+    assert found.written_bytes == 2 * ARMS["sync_local"].shard_bytes
 
 
 def test_startup_ends_with_the_first_step_and_what_is_around_the_processes_counts_twice(tmp_path):
@@ -30,7 +31,7 @@ def test_startup_ends_with_the_first_step_and_what_is_around_the_processes_count
 
 def test_an_arm_that_writes_nothing_has_no_write_time(tmp_path):
     write_launch(tmp_path, Scenario(kind="pilot", cycles=2, arms={"none": ArmSpec()}))
-    assert read_pilot(tmp_path).durable_s == {}
+    assert (read_pilot(tmp_path).durable_s, read_pilot(tmp_path).written_bytes) == ({}, None)
 
 
 def test_clocks_of_other_nodes_do_not_disturb_it(tmp_path):
