@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from bench.measure.check_storage import job_probes_bytes_per_s
+from bench.measure.check_storage import job_probes_bytes_per_s, syncs
 from bench.measure.content import content_verified
 from bench.measure.events import LaunchRecord
 from bench.measure.limits import limited_by
@@ -16,7 +16,7 @@ from bench.measure.memory import peak_figures
 from bench.measure.shares import Period, arm_shares, period_at_share
 from bench.measure.statistics import clustered_figure, figure
 from bench.measure.verdicts import SYNC_SHARE
-from bench.schema import Arm, Figure, LedgerRow, Sample
+from bench.schema import SYNCED, Arm, Figure, LedgerRow, Sample
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,9 @@ class Account:
     ledger: Sequence[LedgerRow]
     period: Period
 
-    @property
-    def probe_bytes_per_s(self) -> Figure | None:
-        """Storage probe of the job, before and after each launch."""
-        rates = [(rate, each.index) for each in self.launches for rate in job_probes_bytes_per_s(each).values()]
+    def probe_bytes_per_s(self, synced: bool) -> Figure | None:
+        """Storage probe of the job, before and after each launch, with fsync or without."""
+        rates = [(rate, each.index) for each in self.launches for rate in job_probes_bytes_per_s(each, synced).values()]
         return clustered_figure([rate for rate, _ in rates], [index for _, index in rates], positive=True)
 
     @property
@@ -61,7 +60,7 @@ def arm_figures(name: str, account: Account) -> Arm:
     written = [sample.written_bytes for sample in measured if sample.written_bytes is not None]
     return Arm(
         name=name,
-        strategy=name.removesuffix("+fsync"),
+        strategy=name.removesuffix(SYNCED),
         cycles=sum(sample.cost_s is not None for sample in measured),
         launches=len({sample.launch for sample in measured}),
         cost_s=cost_s,
@@ -81,7 +80,7 @@ def arm_figures(name: str, account: Account) -> Arm:
         launch_medians_cost_s=_launch_medians(measured),
         delete_s=sample_figure(measured, "delete_s", positive=True),
         flush_s=_flush(name, account.launches),
-        **_speeds(measured, account),
+        **_speeds(name, measured, account),
         **arm_shares(measured, account.period),
         **peak_figures(account.launches, name),
     )
@@ -113,10 +112,13 @@ def _flush(name: str, launches: Sequence[LaunchRecord]) -> Figure | None:
 
 
 # --- speeds against their ceilings ------------------------------------------------------------------------------------
-def _speeds(measured: Sequence[Sample], account: Account) -> dict[str, Any]:
-    """Writing and staging, the shares of their ceilings, and what bounds the arm."""
+def _speeds(name: str, measured: Sequence[Sample], account: Account) -> dict[str, Any]:
+    """Writing and staging, the shares of their ceilings, and what bounds the arm.
+
+    The ceiling of writing is the probe with the arm's own fsync setting; where there is none, the share is not known.
+    """
     rates, staged = sample_figure(measured, "write_bytes_per_s", positive=True), _staging(measured, account)
-    storage_share = _share_of(rates, account.probe_bytes_per_s)
+    storage_share = _share_of(rates, account.probe_bytes_per_s(syncs(account.config, name)))
     staging_share = _share_of(staged, account.d2h_bytes_per_s)
     return {
         "write_s": sample_figure(measured, "write_s", positive=True),

@@ -4,39 +4,59 @@ from __future__ import annotations
 
 from collections import defaultdict
 from statistics import median
+from typing import Any
 
 from bench.measure.events import LaunchRecord
 from bench.measure.evidence import Evidence, Level, answer, instants, listed
 from bench.measure.loads import loads
-from bench.schema import Check
+from bench.schema import SYNCED, Check
 
 ABOVE_PROBE = 1.1
 PROBE_DRIFT_SHARE = 0.20
 CACHED_SHARE = 0.10
 
 
-def job_probes_bytes_per_s(launch: LaunchRecord) -> dict[str, float]:
-    """Storage probe of a launch by moment ("before", "after"): nodes write at the same time, so their rates add."""
+def syncs(config: dict[str, Any], arm: str) -> bool:
+    """Whether an arm's writes are synced before they count as durable. `config`: fields of bench.config.Run."""
+    return bool(config["storage"]["fsync"]) or arm.endswith(SYNCED)
+
+
+def job_probes_bytes_per_s(launch: LaunchRecord, synced: bool) -> dict[str, float]:
+    """Storage probe of a launch, with fsync or without, by moment ("before", "after").
+
+    Nodes write at the same time, so their rates add.
+    """
     rates: defaultdict[str, float] = defaultdict(float)
     for event in instants(launch, "probe"):
-        rates[str(event["when"])] += float(event["bytes_per_s"])
+        if bool(event["fsync"]) == synced:
+            rates[str(event["when"])] += float(event["bytes_per_s"])
     return dict(rates)
 
 
-def _all_probes(evidence: Evidence) -> list[float]:
-    return [rate for launch in evidence.launches for rate in job_probes_bytes_per_s(launch).values()]
+def _probe(evidence: Evidence, synced: bool) -> float | None:
+    """Median over all launches, in bytes/s; None: the storage was not probed like this."""
+    rates = [rate for launch in evidence.launches for rate in job_probes_bytes_per_s(launch, synced).values()]
+    return median(rates) if rates else None
+
+
+def _to_probe(evidence: Evidence) -> str:
+    """What to do for a probe that is missing."""
+    if evidence.config["storage"].get("probe", True):
+        return "see the notes in launches/<k>/events/runner-*: the probe failed, or no pilot showed its size"
+    return "set storage.probe=true"
 
 
 def probe_ceiling(evidence: Evidence) -> Check:
-    """No arm writes faster than the probe, which is meant to be the storage's ceiling."""
-    probes = _all_probes(evidence)
+    """No arm writes faster than the probe with its own fsync setting, which is meant to be the storage's ceiling."""
+    probes = {synced: rate for synced in (False, True) if (rate := _probe(evidence, synced)) is not None}
     if not probes:
-        return answer("probe_ceiling", "note", "the storage was not probed", "set storage.probe=true")
-    above = [
-        f"{arm.name} ({arm.write_bytes_per_s.median / median(probes):.2f} x)"
+        return answer("probe_ceiling", "note", "the storage was not probed", _to_probe(evidence))
+    ratios = {
+        arm.name: arm.write_bytes_per_s.median / probes[synced]
         for arm in evidence.arms
-        if arm.write_bytes_per_s is not None and arm.write_bytes_per_s.median > ABOVE_PROBE * median(probes)
-    ]
+        if arm.write_bytes_per_s is not None and (synced := syncs(evidence.config, arm.name)) in probes
+    }
+    above = [f"{name} ({ratio:.2f} x)" for name, ratio in ratios.items() if ratio > ABOVE_PROBE]
     reason = f"saves write faster than the probe: {listed(above)}" if above else "no save writes faster than the probe"
     return answer(
         "probe_ceiling",
@@ -48,24 +68,38 @@ def probe_ceiling(evidence: Evidence) -> Check:
 
 def probe_drift(evidence: Evidence) -> Check:
     """The storage's own speed stays the same from launch to launch."""
-    by_launch = [median(rates.values()) for launch in evidence.launches if (rates := job_probes_bytes_per_s(launch))]
-    if len(by_launch) < 2:
-        return answer(
-            "probe_drift", "note", "fewer than two launches were probed", "set storage.probe=true and launches=3"
-        )
-    spread = (max(by_launch) - min(by_launch)) / median(by_launch)
+    spreads = [spread for synced in (False, True) if (spread := _probe_spread(evidence, synced)) is not None]
+    if not spreads:
+        probing = evidence.config["storage"].get("probe", True)
+        remedy = "set launches=3" if probing else "set storage.probe=true and launches=3"
+        return answer("probe_drift", "note", "fewer than two launches were probed", remedy)
+    spread = max(spreads)
     level: Level = "warn" if spread > PROBE_DRIFT_SHARE else "ok"
     reason = f"the probe's bandwidth varies by {spread:.0%} between launches"
     return answer("probe_drift", level, reason, "shared or bursting storage: measure on more occasions (append=PATH)")
 
 
+def _probe_spread(evidence: Evidence, synced: bool) -> float | None:
+    """Largest less smallest median of a launch, as a share of the launches' median; None for fewer than two."""
+    probes = [job_probes_bytes_per_s(launch, synced) for launch in evidence.launches]
+    by_launch = [median(rates.values()) for rates in probes if rates]
+    return (max(by_launch) - min(by_launch)) / median(by_launch) if len(by_launch) > 1 else None
+
+
 def burst(evidence: Evidence) -> Check:
-    """Nothing writes faster than what is provisioned for ever."""
+    """Nothing writes faster than what is provisioned for ever. Unsynced writes end in memory, and say nothing of it."""
     limit = evidence.config["storage"]["provisioned_bytes_per_s"]
     if limit is None:
         return answer("burst", "ok", "no provisioned bandwidth is configured (storage.provisioned_bytes_per_s)", "")
-    rates = {arm.name: arm.write_bytes_per_s.median for arm in evidence.arms if arm.write_bytes_per_s is not None}
-    rates |= {"the probe": median(probes)} if (probes := _all_probes(evidence)) else {}
+    rates = {
+        arm.name: arm.write_bytes_per_s.median
+        for arm in evidence.arms
+        if arm.write_bytes_per_s is not None and syncs(evidence.config, arm.name)
+    }
+    rates |= {} if (probe := _probe(evidence, True)) is None else {"the probe": probe}
+    if not rates:
+        reason = "no speed of synced writes was measured, and others are the page cache's"
+        return answer("burst", "note", reason, "measure with storage.fsync=true")
     faster = [f"{name} ({rate / limit:.2f} x)" for name, rate in rates.items() if rate > limit]
     reason = (
         f"faster than the provisioned bandwidth: {listed(faster)}" if faster else "within the provisioned bandwidth"

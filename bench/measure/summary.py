@@ -18,10 +18,10 @@ from bench.measure.recoveries import pairs, recoveries
 from bench.measure.recovery_verdicts import recovery_verdicts
 from bench.measure.saves import samples
 from bench.measure.shares import Period, period_of
-from bench.measure.sweep import Point, at_interval, longest_interval, points
+from bench.measure.sweep import Point, at_interval, points, resting_interval
 from bench.measure.validity import Evidence, checks
 from bench.measure.verdicts import ASYNC_ARM, verdicts
-from bench.schema import STRUCK, Arm, Check, LedgerRow, Sample, Summary, Verdict
+from bench.schema import STRUCK, SYNCED, Arm, Check, LedgerRow, Sample, Summary, Verdict
 
 
 def summarise(run: dict[str, Any], launches: list[LaunchRecord]) -> tuple[Summary, list[Sample], list[LedgerRow]]:
@@ -40,10 +40,11 @@ def summarise(run: dict[str, Any], launches: list[LaunchRecord]) -> tuple[Summar
     layers = layer_figures(struck, recovered, rows)
     account = account_of(config, launches, found, rows)
     arms = [arm_figures(name, account) for name in config["checkpoint"]["arms"]]
-    sweep = points(found, config["checkpoint"]["arms"])
+    sweep = points(found, config["checkpoint"]["arms"]) if config["design"]["name"] == "sweep" else []
     evidence = Evidence(launches, account.samples, rows, arms, config, environment, sweep, recovered, layers)
     results = checks(evidence) + _calibration(config, found)
     device: Literal["cpu", "cuda"] = "cuda" if environment["device"] == "cuda" else "cpu"
+    own_sync = bool(config["storage"]["fsync"])
     if config["design"]["name"] == "recovery":
         judged = recovery_verdicts(recovered, device == "cuda" and config["cluster"]["name"] != "emulated")
     else:
@@ -66,7 +67,8 @@ def summarise(run: dict[str, Any], launches: list[LaunchRecord]) -> tuple[Summar
         verdicts=judged,
         recoveries=recovered,
         layers=layers,
-        probe_bytes_per_s=account.probe_bytes_per_s,
+        probe_bytes_per_s=account.probe_bytes_per_s(own_sync),
+        synced_probe_bytes_per_s=None if own_sync else account.probe_bytes_per_s(True),
         d2h_bytes_per_s=account.d2h_bytes_per_s,
         sweep=[point.to_json() for point in sweep],
         stamps=stamps(config, device),
@@ -78,8 +80,8 @@ def summarise(run: dict[str, Any], launches: list[LaunchRecord]) -> tuple[Summar
 def account_of(
     config: dict[str, Any], launches: Sequence[LaunchRecord], found: Sequence[Sample], rows: Sequence[LedgerRow]
 ) -> Account:
-    """What the arms' figures rest on: everything, or the longest interval where there are several."""
-    chosen = at_interval(launches, longest_interval(found))
+    """What the arms' figures rest on: everything, or a sweep's longest interval."""
+    chosen = at_interval(launches, resting_interval(config["design"]["name"], found))
     indices = {launch.index for launch in chosen}
     account = Account(config, chosen, [s for s in found if s.launch in indices], rows, Period(""))
     return replace(account, period=stated_period(config, chosen, account.samples))
@@ -104,7 +106,9 @@ def stamps(config: dict[str, Any], device: str) -> list[str]:
 def _needs_cuda_calls(config: dict[str, Any]) -> bool:
     """Whether an arm runs library code that calls CUDA whether there is one or not."""
     arms, published = config["checkpoint"]["arms"], config["checkpoint"].get("api") == "torch_async"
-    return "nvrx_local" in arms or "nvrx_dcp" in arms or (published and "nvrx_async" in arms)
+    strategies = {arm.removesuffix(SYNCED) for arm in arms}
+    # An arm that syncs beside others takes the own function, whatever checkpoint.api says.
+    return bool(strategies & {"nvrx_local", "nvrx_dcp"}) or (published and "nvrx_async" in arms)
 
 
 def stated_period(config: dict[str, Any], launches: Sequence[LaunchRecord], found: Sequence[Sample]) -> Period:

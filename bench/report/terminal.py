@@ -303,6 +303,8 @@ class Terminal:
         ]
         if summary.probe_bytes_per_s:
             parts.append(f"storage probe {size(summary.probe_bytes_per_s.median)}/s")
+        if summary.synced_probe_bytes_per_s:
+            parts.append(f"with fsync {size(summary.synced_probe_bytes_per_s.median)}/s")
         return "; ".join([*parts, "definitions: METHOD.md"])
 
     def verdicts(self, verdicts: Sequence[Verdict]) -> None:

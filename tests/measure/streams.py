@@ -64,6 +64,8 @@ class Scenario:
     node_offset_s: Sequence[float] = (0.0,)  # to be added to a node's clock; nodes beyond the list: 0
     node_drift_s: float = 0.0  # by so much the offset of nodes above 0 grows from "before" to "after"
     probe_bytes_per_s: float | None = None
+    probe_fsync: bool = True
+    synced_probe_bytes_per_s: float | None = None  # beside one without fsync
     verify: bool = False
     wrong_digest: bool = False
     load1: float = 0.1
@@ -286,9 +288,11 @@ class Job:
 
     def _probe(self, runner: File, t: float, when: str) -> None:
         scenario = self.scenario
-        if scenario.probe_bytes_per_s is not None:
-            size = {"processes": scenario.ranks_per_node, "bytes_per_process": 1_000_000, "fsync": True}
-            runner.instant("probe", t, when=when, bytes_per_s=scenario.probe_bytes_per_s / scenario.nodes, **size)
+        probes = ((scenario.probe_fsync, scenario.probe_bytes_per_s), (True, scenario.synced_probe_bytes_per_s))
+        for fsync, rate in probes:
+            if rate is not None:
+                size = {"processes": scenario.ranks_per_node, "bytes_per_process": 1_000_000, "fsync": fsync}
+                runner.instant("probe", t, when=when, bytes_per_s=rate / scenario.nodes, **size)
 
     def _end(self) -> None:
         scenario = self.scenario

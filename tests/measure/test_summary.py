@@ -9,7 +9,7 @@ import pytest
 from bench.measure.events import LaunchRecord, read_launch
 from bench.measure.summary import summarise
 from bench.schema import Arm, Summary
-from tests.measure.streams import ArmSpec, Scenario, run_json, simulate, write_files, write_launch
+from tests.measure.streams import ARMS, ArmSpec, Scenario, run_json, simulate, write_files, write_launch
 
 SCENARIO = Scenario(cycles=6, probe_bytes_per_s=50e6, verify=True)
 
@@ -167,6 +167,25 @@ def test_the_summary_says_what_it_is_about(tmp_path: Path) -> None:
     assert summarise(run_json(SCENARIO), records)[0].time_unit == "slot-seconds"
 
 
+def test_the_ceiling_of_an_arm_is_the_probe_with_its_own_fsync_setting(tmp_path: Path) -> None:
+    pair = dict.fromkeys(("sync_local", "sync_local+fsync"), ARMS["sync_local"])
+    scenario = replace(SCENARIO, arms=pair, probe_fsync=False, synced_probe_bytes_per_s=20e6)
+    run = run_json(scenario, storage={"fsync": False, "provisioned_bytes_per_s": None})
+    write_launch(tmp_path / "both", scenario)
+    summary, _, _ = summarise(run, [read_launch(tmp_path / "both")])
+    shares = [each.storage_ceiling_share for each in summary.arms]
+    assert shares == [pytest.approx(10e6 / 50e6), pytest.approx(10e6 / 20e6)]
+    assert summary.probe_bytes_per_s is not None
+    assert summary.synced_probe_bytes_per_s is not None
+    assert summary.probe_bytes_per_s.median == pytest.approx(50e6)
+    assert summary.synced_probe_bytes_per_s.median == pytest.approx(20e6)
+    write_launch(tmp_path / "one", replace(scenario, synced_probe_bytes_per_s=None))
+    summary, _, _ = summarise(run, [read_launch(tmp_path / "one")])
+    assert [each.storage_ceiling_share is None for each in summary.arms] == [False, True]
+    assert summary.arms[1].limited_by is None
+    assert summarise(run_json(SCENARIO), quick(tmp_path))[0].synced_probe_bytes_per_s is None
+
+
 def test_the_summary_is_json_without_nan(tmp_path: Path) -> None:
     for records in (quick(tmp_path), []):
         summary, _, _ = summarise(run_json(SCENARIO), records)
@@ -223,6 +242,9 @@ def test_the_stamps_say_what_every_reader_must_know(tmp_path: Path) -> None:
     run = run_json(SCENARIO, cluster={"name": "emulated"}, train={"compute": "paced", "step_s": 0.1}, storage=storage)
     words = [stamp.split(" ")[0] for stamp in summarise(run, records)[0].stamps]
     assert words == ["REHEARSAL", "cpu:", "paced:", "throttled:"]
+    shims = ["none", "nvrx_dcp+fsync"]  # the name under which it takes part in a run without fsync
+    shimmed = run_json(SCENARIO, checkpoint=run_json(SCENARIO)["config"]["checkpoint"] | {"arms": shims})
+    assert [stamp.split(" ")[0] for stamp in summarise(shimmed, records)[0].stamps] == ["cpu:", "cpu-shim:"]
     plain = run_json(SCENARIO)
     plain["environment"]["device"] = "cuda"
     assert summarise(plain, records)[0].stamps == []

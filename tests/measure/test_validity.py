@@ -14,6 +14,12 @@ from bench.schema import Check, Summary
 from tests.measure.streams import ARMS, ArmSpec, Job, Scenario, run_json, simulate, write_files
 
 SCENARIO = Scenario(cycles=12, long_cycle=5, probe_bytes_per_s=50e6, verify=True, load_s=(0.3, 0.1))
+UNSYNCED = {"fsync": False, "provisioned_bytes_per_s": None}
+PAIRED = replace(  # of a run without fsync: an arm as it is, and the same with fsync
+    SCENARIO,
+    arms={"none": ARMS["none"], "sync_local": ARMS["sync_local"], "sync_local+fsync": ARMS["sync_local"]},
+    probe_fsync=False,
+)
 Change = Callable[[Job], None]
 
 
@@ -186,8 +192,29 @@ def test_a_probe_slower_than_the_run_is_no_ceiling(tmp_path: Path) -> None:
     found = check("probe_ceiling", [record(tmp_path, slow)], slow)
     assert found.level == "warn"
     assert "sync_local (2.00 x)" in found.reason
-    unprobed = replace(SCENARIO, probe_bytes_per_s=None)
-    assert check("probe_ceiling", [record(tmp_path, unprobed)], unprobed).level == "note"
+    unprobed = [record(tmp_path, replace(SCENARIO, probe_bytes_per_s=None))]
+    for probe, remedy in ((False, "set storage.probe=true"), (True, "see the notes")):
+        found = check("probe_ceiling", unprobed, storage=UNSYNCED | {"probe": probe})
+        assert found.level == "note"
+        assert found.remedy.startswith(remedy)
+        assert ("storage.probe" in check("probe_drift", unprobed, storage=UNSYNCED | {"probe": probe}).remedy) != probe
+
+
+def test_an_arm_is_held_against_the_probe_with_its_own_fsync_setting(tmp_path: Path) -> None:
+    both = replace(PAIRED, synced_probe_bytes_per_s=5e6)
+    found = check("probe_ceiling", [record(tmp_path, both)], both, storage=UNSYNCED)
+    assert found.level == "warn"
+    assert "probe: sync_local+fsync (2.00 x)" in found.reason, "sync_local is as fast, and no faster than its own"
+    assert check("probe_ceiling", [record(tmp_path, PAIRED)], PAIRED, storage=UNSYNCED).level == "ok"
+
+
+def test_probes_with_and_without_fsync_are_no_drift(tmp_path: Path) -> None:
+    launches = [
+        record(tmp_path, replace(PAIRED, index=1)),
+        record(tmp_path, replace(PAIRED, index=2, synced_probe_bytes_per_s=5e6)),
+        record(tmp_path, replace(PAIRED, index=3, probe_bytes_per_s=None, synced_probe_bytes_per_s=5e6)),
+    ]
+    assert check("probe_drift", launches, PAIRED, storage=UNSYNCED).level == "ok"
 
 
 def test_a_probe_that_varies_between_launches_is_a_warning(tmp_path: Path) -> None:
@@ -207,6 +234,16 @@ def test_faster_than_provisioned_is_a_burst(tmp_path: Path) -> None:
     assert found.level == "warn"
     assert "sync_local (1.11 x)" in found.reason
     assert "the probe (5.56 x)" in found.reason
+
+
+def test_the_speed_of_the_page_cache_is_no_burst(tmp_path: Path) -> None:
+    unsynced = replace(SCENARIO, probe_fsync=False)
+    storage = UNSYNCED | {"provisioned_bytes_per_s": 9e6}
+    found = check("burst", [record(tmp_path, unsynced)], storage=storage)
+    assert (found.level, found.remedy) == ("note", "measure with storage.fsync=true")
+    pair = check("burst", [record(tmp_path, PAIRED)], PAIRED, storage=storage)
+    assert pair.level == "warn"
+    assert pair.reason == "faster than the provisioned bandwidth: sync_local+fsync (1.11 x)"
 
 
 @pytest.mark.parametrize(
@@ -235,6 +272,20 @@ def test_content_that_differs_invalidates_and_content_never_read_warns(tmp_path:
     assert "sync_local, nvrx_async" in found.reason
     unread = replace(SCENARIO, verify=False)
     assert check("content", [record(tmp_path, unread)], unread).level == "warn"
+
+
+def test_a_reader_that_was_too_slow_is_a_warning_with_its_reason_and_no_difference(tmp_path: Path) -> None:
+    def give_up(job: Job) -> None:
+        for event in job.runners[0].events:
+            if event.get("name") == "verified" and event["arm"] == "sync_local":
+                event.update(complete=None, digest=None, unread="node 0 had not read it within 300 s")
+
+    launches = [record(tmp_path, change=give_up)]
+    found = check("content", launches)
+    assert found.level == "warn"
+    assert found.reason == "not read back: sync_local (node 0 had not read it within 300 s)"
+    arms = {arm.name: arm.content_verified for arm in summary_of(launches).arms}
+    assert arms == {"none": None, "sync_local": None, "nvrx_async": True}
 
 
 def test_a_shard_that_the_reader_did_not_find_is_wrong_content(tmp_path: Path) -> None:

@@ -177,6 +177,12 @@ def test_the_table_holds_a_column_an_arm_and_figures_with_their_intervals(screen
     assert "period P 2.00 s; step 200 ms; medians [95 % interval] over 3 launches" in " ".join(screen.text.split())
 
 
+def test_probes_with_and_without_fsync_are_both_told_where_there_are_both(screen):
+    probes = {"probe_bytes_per_s": figure(900e6, 800e6, 990e6), "synced_probe_bytes_per_s": figure(60e6, 50e6, 70e6)}
+    screen.terminal.result(summary(**probes), Path("result"))
+    assert "storage probe 900 MB/s; with fsync 60.0 MB/s" in " ".join(screen.text.split())
+
+
 def test_a_missing_figure_is_a_dash_and_content_that_differs_is_shouted(screen):
     screen.terminal.result(
         summary(arms=[arm("sync_local", cost_s=None, durable_s=None, content_verified=False), arm("nvrx_async")]),

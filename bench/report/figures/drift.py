@@ -22,7 +22,8 @@ def draw(result: Accounted) -> Picture:
     if not saves:
         raise Missing("no save was measured; the checks say why")
     order = _order(saves)
-    probes = [(launch.index, job_probes_bytes_per_s(launch)) for launch in result.launches]
+    synced = bool(result.config["storage"]["fsync"])
+    probes = [(launch.index, job_probes_bytes_per_s(launch, synced)) for launch in result.launches]
     figure, rows = canvas(4.9, rows=len(PANELS) + 1)
     for axes, (name, title) in zip(rows, PANELS, strict=False):
         for arm in result.arms:
@@ -34,8 +35,8 @@ def draw(result: Accounted) -> Picture:
     _probe(rows[-1], [(index, rates) for index, rates in probes if rates])
     below(rows[0], figure, 4)
     caption = (
-        f"Seconds; {counted(result)}; single values, so no interval. Bottom: the storage probe of each launch, all "
-        "ranks together, before (left) and after (right) it."
+        f"Seconds; {counted(result)}; single values, so no interval. Bottom: the storage probe of each launch (fsync "
+        f"{'on' if synced else 'off'}), all ranks together, before (left) and after (right) it."
     )
     return Picture(figure, caption, _says(result, saves))
 
