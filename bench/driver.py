@@ -77,11 +77,10 @@ def resolved(config: Run, gpus: int) -> Run:
         config = dataclasses.replace(config, checkpoint=dataclasses.replace(config.checkpoint, arms=arms))
     device = config.device
     if device == "auto":
-        device = "cuda" if gpus >= config.ranks_per_node and config.cluster.name == "local" else "cpu"
-    for layer in [config.recovery.layer, *config.recovery.layers]:
-        refused = recovery.create(layer).refusal(config)
-        if refused is not None:
-            raise BadInput(refused)
+        device = "cuda" if gpus >= config.ranks_of_last_node and config.cluster.name == "local" else "cpu"
+    refused = recovery.refusal(config)
+    if refused is not None:
+        raise BadInput(refused)
     if config.recovery.timeouts:  # by what is expected before the pilot has run; the coordinator asks again afterwards
         pilot = expected_pilot(config, device)
         if pilot is not None:
@@ -179,14 +178,14 @@ class Session:
             "interrupted": False,
             "occasions": [occasions.occasion(launches)],
         }
-        folder.point_latest()
         folder.write_run(content)
+        folder.point_latest()
         return cls(config, folder, launches, launcher, terminal)
 
     @classmethod
     def resume(cls, asked: Run, given: Sequence[str], terminal: Terminal) -> Session:
-        occasions.refuse_beside_resume(given)
         """Finish the last occasion of an interrupted run: its own configuration, its finished launches kept."""
+        occasions.refuse_beside_resume(given)
         folder = ResultFolder.open(Path(asked.resume or ""), "resume")
         content = folder.read_run()
         measured = run_from_json(content["config"])
@@ -246,6 +245,7 @@ class Session:
         self.launcher.start(self.config, paths)
         self._tell()
         return 0
+
     def _come_back(self) -> int:
         """The launcher left its runners as they are: nothing is concluded, a later session takes them up."""
         self.terminal.say(
@@ -253,7 +253,6 @@ class Session:
             "yellow",
         )
         return INTERRUPTED if self._interrupted else 0
-
 
     def _supervise(self, paths: Paths) -> None:
         watcher = Watcher(self.folder, [each.index for each in self.launches])
@@ -266,9 +265,10 @@ class Session:
                     self._show(watcher, reported)
                     time.sleep(LOOK_S)
             finally:
-                self._left = self.launcher.left_running()
                 self.launcher.stop()
+                self._left = self.launcher.left_running()
         self._show(watcher, reported)
+
     def _must_go_on_anew(self, paths: Paths) -> bool:
         """Whether runners that were left have ended before their work was done, and others may do the rest."""
         goes_on = self.launcher.attach(self.config, paths)
@@ -281,7 +281,6 @@ class Session:
             self._refused = True
             self.terminal.say(f"  what is left undone cannot be started: {error}", "yellow")
         return not self._refused
-
 
     def _over(self) -> bool:
         """Whether runners that were left to themselves have come to the end of their list."""
@@ -298,9 +297,9 @@ class Session:
         speed = self.config.storage.throttle_bytes_per_s
         if speed is None:
             yield
+            return
         size, keep = self.config.predicted_checkpoint_bytes, self.config.checkpoint.keep
         assert size is not None, "bench.config refuses a limit where the size is not known"
-            return
         writing = sum(arm != "none" for arm in self.config.checkpoint.arms)
         with throttled.throttled(directory, size * (keep + 2) * writing, speed):
             content = self.folder.read_run()

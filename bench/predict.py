@@ -99,4 +99,7 @@ def _save(config: Run, size: int, device: str) -> tuple[float, str]:
         speed, source = GPU_STORE_BYTES_PER_S * config.num_nodes, "1 GB/s a node; give storage.provisioned_bytes_per_s"
     else:
         speed, source = CPU_STORE_BYTES_PER_S, "a local disk"
+    limit = config.storage.throttle_bytes_per_s
+    if limit is not None and limit <= speed:
+        return size / limit, f"a store of {limit / 1e6:.1f} MB/s (throttled)"
     return size / speed, f"a store of {speed / 1e9:.1f} GB/s ({source})"

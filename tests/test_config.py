@@ -101,6 +101,11 @@ def test_a_design_whose_costs_are_differences_from_the_control_is_refused_withou
     assert Run(checkpoint=Checkpoint(arms=["sync_local"])).design.name == "quick"
 
 
+def test_a_sweep_of_one_interval_is_refused():
+    with pytest.raises(BadInput, match=r"checkpoint\.intervals: has one interval.*design=full"):
+        Run(design=Design(name="sweep"), checkpoint=Checkpoint(intervals=[8]))
+
+
 INFINITE = {
     "budget.minutes": lambda: Budget(minutes=float("inf")),
     "price_per_gpu_hour": lambda: Run(price_per_gpu_hour=float("inf")),
@@ -116,6 +121,16 @@ INFINITE = {
 def test_a_number_that_json_has_no_word_for_is_refused(field):
     with pytest.raises(BadInput, match=rf"^{field.replace('.', '[.]')}: must be .*(inf|nan)"):
         INFINITE[field]()
+
+
+def test_a_limited_store_needs_writes_that_meet_the_limit_and_checkpoints_of_a_known_size():
+    with pytest.raises(BadInput, match=r"^storage\.throttle_bytes_per_s: limits what is synced.*storage\.fsync=true"):
+        Storage(throttle_bytes_per_s=1, fsync=False)
+    limited, unknown = Storage(throttle_bytes_per_s=1), Model(target="package.Class")
+    with pytest.raises(BadInput, match=r"^storage\.throttle_bytes_per_s: .* model\.target .*; leave it out"):
+        Run(storage=limited, model=unknown)
+    shapes = Run(storage=limited, model=unknown, state="shapes_of:x", train=Train(compute="paced", step_s=0.1))
+    assert shapes.storage == limited, "the size is that of the checkpoint of given shapes"
 
 
 def test_a_quick_design_takes_any_interval_as_it_only_states_a_period():

@@ -45,6 +45,14 @@ def test_a_provisioned_bandwidth_replaces_the_assumed_one_and_is_named():
     assert "a store of 2.0 GB/s (as provisioned)" in found.assumptions
 
 
+def test_a_limit_that_the_run_makes_counts_where_it_is_lower_than_the_store_s_own_speed():
+    found = predicted(made(storage=Storage(throttle_bytes_per_s=60 << 20)))
+    assert found.save_s == pytest.approx(found.checkpoint_bytes / (60 << 20))
+    assert "a store of 62.9 MB/s (throttled)" in found.assumptions
+    slower = predicted(made(storage=Storage(throttle_bytes_per_s=60 << 20, provisioned_bytes_per_s=1e7)))
+    assert slower.save_s == pytest.approx(found.checkpoint_bytes / 1e7)
+
+
 def test_an_assumed_store_grows_with_the_nodes_of_a_gpu_cluster():
     one, eight = (predicted(made(num_nodes=n), "cuda").save_s for n in (1, 8))
     assert one == pytest.approx(8 * eight)

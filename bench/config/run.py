@@ -28,7 +28,7 @@ class Run:
     seed: int = 42
     machine: str | None = None  # name under results/; None: the host's name
     results_dir: str = "results"
-    work_dir: str | None = None  # node-local; None: below the system's temporary folder
+    work_dir: str | None = None  # node-local; None: bench-work-<uid> in the temporary folder
     price_per_gpu_hour: float | None = None
     launch_deadline_s: float | None = None  # None: derived from the pilot
     state: str | None = None  # shapes_of:PATH, a checkpoint whose shapes and dtypes are saved in place of the model's
@@ -61,6 +61,12 @@ class Run:
             f"works on this machine only, not with cluster={self.cluster.name}; leave it out",
         )
         require(
+            not throttled or self.state is not None or self.model.parameters is not None,
+            "storage.throttle_bytes_per_s",
+            "makes a store as large as the checkpoints need, and how large those of model.target are is not known "
+            "before it runs; leave it out, or give storage.dir=PATH of a slow store",
+        )
+        require(
             self.train.seq_len <= self.model.max_seq_len or bool(self.model.target),
             "train.seq_len",
             f"must not exceed model.max_seq_len={self.model.max_seq_len}, got {self.train.seq_len}",
@@ -79,6 +85,8 @@ class Run:
             "checkpoint.intervals",
             "goes with design=sweep, and a sweep needs it, e.g. checkpoint.intervals=[2,8,32]",
         )
+        alone = "has one interval, which predicts no other; give two or more, or use design=full checkpoint.interval=N"
+        require(len(self.checkpoint.intervals) != 1, "checkpoint.intervals", alone)
         if design.name in ("quick", "calibrate"):
             least = design.warmup_saves + 1
             require(

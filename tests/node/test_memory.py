@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from bench.checkpoint import throttled
 from bench.node import memory
 from bench.node.memory import MemoryWatch, anonymous_bytes
 from tests.telemetry.fake_nvml import PartOfANode
@@ -87,6 +88,18 @@ def test_shared_memory_counts_above_what_was_in_use_before(sampled):
     watch = MemoryWatch(with_gpus=False)
     look(watch, sampled, shm=75)
     assert watch.take()["shm_bytes"] == 25
+
+
+def test_the_image_of_a_store_that_stands_in_shared_memory_is_none_of_the_launch(tmp_path, monkeypatch):
+    monkeypatch.setattr(throttled, "BACKING", tmp_path)
+    monkeypatch.setattr(memory.shutil, "disk_usage", lambda path: SimpleNamespace(used=5 * MB))
+    assert memory.shm_used_bytes() == 5 * MB
+    with open(tmp_path / "bench-store-1.img", "wb") as image:
+        image.truncate(100 * MB)  # its capacity takes nothing
+        image.write(b"x" * (1 << 20))
+        image.flush()
+        os.fsync(image.fileno())
+        assert memory.shm_used_bytes() == 5 * MB - os.fstat(image.fileno()).st_blocks * 512 < 5 * MB
 
 
 def test_without_shared_memory_nothing_is_claimed_about_it(sampled):
