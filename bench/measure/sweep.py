@@ -31,13 +31,15 @@ class Point:
         return asdict(self)
 
 
-def longest_interval(samples: Sequence[Sample]) -> int | None:
-    """The longest interval that was measured, in steps; None outside of the full design."""
+def resting_interval(design: str, samples: Sequence[Sample]) -> int | None:
+    """The interval, in steps, on which the arms' figures rest: a sweep's longest. None: they rest on all saves."""
+    if design != "sweep":
+        return None
     return max((s.interval_steps for s in samples if s.measured and s.interval_steps is not None), default=None)
 
 
 def at_interval(launches: Sequence[LaunchRecord], interval: int | None) -> list[LaunchRecord]:
-    """The launches whose saves make the arms' figures: of the full design only those at `interval`; the others all."""
+    """The launches whose saves make the arms' figures: of a sweep's only those at `interval`; the others all."""
     return [launch for launch in launches if launch.kind != "full" or interval is None or interval in _steps(launch)]
 
 

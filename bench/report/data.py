@@ -13,7 +13,7 @@ from bench.errors import BadInput
 from bench.measure.accounted import Accounted
 from bench.measure.events import LaunchRecord
 from bench.measure.saves import CONTROL_ARM
-from bench.measure.sweep import longest_interval
+from bench.measure.sweep import resting_interval
 from bench.measure.verdicts import ASYNC_ARM, SYNC_ARM
 from bench.report.accounts import read_account
 from bench.results import ResultFolder
@@ -107,8 +107,9 @@ def measured(result: Accounted, arm: str) -> list[Sample]:
     """The saves that the arm's figures rest on, also where the events that tell of them were not kept."""
     if result.launches:
         return result.measured(arm)
-    longest = longest_interval(result.samples)
-    return [save for save in result.samples if save.arm == arm and save.measured and save.interval_steps == longest]
+    interval = resting_interval(result.summary.design, result.samples)
+    found = [save for save in result.samples if save.arm == arm and save.measured]
+    return [save for save in found if interval is None or save.interval_steps == interval]
 
 
 def saving_arms(result: Accounted) -> list[Arm]:

@@ -78,10 +78,21 @@ def test_a_prediction_that_misses_is_a_warning_that_names_the_point(tmp_path: Pa
     assert "nvrx_async every 10 steps" in check.reason
 
 
-def test_one_interval_is_no_sweep(tmp_path: Path) -> None:
+def test_a_sweep_of_which_one_interval_alone_was_measured_warns_that_nothing_was_predicted(tmp_path: Path) -> None:
     summary = account(tmp_path, [10])
     assert summary.sweep == []
     assert {verdict.claim for verdict in summary.verdicts} == {"sync_share_40", "async_efficiency_99"}
+    check = next(check for check in summary.checks if check.name == "sweep_agrees")
+    assert (check.level, "resume=" in check.remedy) == ("warn", True)
+
+
+def test_a_full_design_keeps_every_occasion_also_where_each_settled_an_interval_of_its_own(tmp_path: Path) -> None:
+    scenario, launches = sweep(tmp_path, [8, 10])
+    summary, _, _ = summarise(run_json(scenario, design={"name": "full", "warmup_saves": 2}), launches)
+    assert background(summary).launches == 2 * BLOCKS
+    assert summary.sweep == []
+    check = next(check for check in summary.checks if check.name == "sweep_agrees")
+    assert (check.level, check.reason) == ("ok", "not a sweep: there is no other interval to predict")
 
 
 @pytest.mark.parametrize(
