@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.config import Run
 from bench.errors import BadInput
-from bench.launch.base import RELAUNCH, Paths
+from bench.launch.base import RELAUNCH, Paths, work_folder
 
 WARNING_S = 120  # before the time limit: runners end their launch and bring home what they measured
 SHORTEST_S = 4 * WARNING_S  # a shorter job is warned when a quarter of its time is left
@@ -188,7 +188,7 @@ def _work_base(config: Run) -> str | None:
     """The node-local folder; None leaves it to the node's own temporary folder, which a container does not share."""
     if config.work_dir is not None:
         return config.work_dir
-    return "/tmp/bench-work" if config.cluster.container else None
+    return f"/tmp/{work_folder()}" if config.cluster.container else None
 
 
 def _prepare(config: Run) -> list[str]:

@@ -163,12 +163,12 @@ def test_a_pyxis_container_mounts_code_result_checkpoints_and_the_nodes_own_fold
     words = srun(config)
     assert "--container-image=site/torch:1" in words
     (mounts,) = (word.partition("=")[2].split(",") for word in words if word.startswith("--container-mounts="))
-    code = slurm_script.root_of_code()
-    both = [f"{path}:{path}" for path in (code, PATHS.result, "/shared/checkpoints", "/tmp/bench-work")]
+    code, own = slurm_script.root_of_code(), f"/tmp/bench-work-{os.getuid()}"
+    both = [f"{path}:{path}" for path in (code, PATHS.result, "/shared/checkpoints", own)]
     assert mounts == [*both, "/data:/data"]
-    assert after(words, "--work-base") == "/tmp/bench-work"
+    assert after(words, "--work-base") == own
     assert "python3" in words, "the container's own"
-    assert srun(config, of="mkdir")[-3:] == ["mkdir", "-p", "/tmp/bench-work"]
+    assert srun(config, of="mkdir")[-3:] == ["mkdir", "-p", own]
 
 
 def test_apptainer_runs_the_runner_inside_its_file_and_shows_it_the_gpus():
