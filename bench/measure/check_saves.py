@@ -92,7 +92,9 @@ def sweep_agrees(evidence: Evidence) -> Check:
     compared = [point for point in evidence.sweep if point.agree is not None]
     if not compared:
         reason = "no share at a shorter interval could be held against what the longest one predicts"
-        remedy = "see which launches failed (launches/<k>/logs) or had no room in the budget, and finish them by resume="
+        remedy = (
+            "see which launches failed (launches/<k>/logs) or had no room in the budget, and finish them by resume="
+        )
         return answer("sweep_agrees", "warn", reason, remedy)
     differing = [f"{point.arm} every {point.interval_steps} steps" for point in compared if not point.agree]
     reason = (
