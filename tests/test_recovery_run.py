@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from tests.whole_runs import carried_through
@@ -61,6 +62,20 @@ def test_two_faults_in_one_launch_are_two_episodes_and_the_end_is_still_exact(tm
     ]
     assert first["resume_exact"] is True
     assert second["resume_exact"] is True
+
+
+@pytest.mark.slow
+def test_a_spare_rank_takes_the_place_of_a_killed_one_and_the_world_keeps_its_size(tmp_path):
+    words = ["recovery.layers=[in_process]", "recovery.only=[]", "recovery.reserve=1"]
+    _, summary = run(tmp_path, "recovery_smoke", *words, "faults.given=[{kind: sigkill, rank: 0}]")
+    (recovery,) = summary["recoveries"]
+    assert (recovery["outcome"], recovery["layer_used"]) == ("recovered", "in_process")
+    assert recovery["world_size_before"] == recovery["world_size_after"] == 2
+    assert recovery["resume_exact"] is True
+    launches = json.loads((tmp_path / "results" / "latest" / "run.json").read_text())["occasions"][0]["launches"]
+    (struck,) = [launch["index"] for launch in launches if launch["kind"] == "recovery"]
+    ledger = pd.read_parquet(tmp_path / "results" / "latest" / "ledger.parquet")
+    assert set(ledger[ledger.launch == struck].slot) == {"0/0", "1/0", "1/1"}
 
 
 @pytest.mark.slow

@@ -93,6 +93,11 @@ class Layer(ABC):
         """An agent starts the ranks, and can be started again on a node that was lost."""
         return bool(self.anchors)
 
+    @property
+    def takes_reserve(self) -> bool:
+        """Spare ranks can take the place of lost ones: the Wrapper does that."""
+        return "wrapper" in self.stores
+
     def collective_timeout_s(self, timeouts: Timeouts) -> float:
         """After which a process group gives a collective up."""
         return timeouts.collective_s if self.finds_hangs else timeouts.collective_alone_s
@@ -103,8 +108,6 @@ class Layer(ABC):
 
     def refusal(self, config: Run) -> str | None:
         """Why this layer cannot serve the run, as the one line of a BadInput; None: it can."""
-        if config.recovery.reserve:
-            return f"recovery.reserve: {self.name} has no use for spare ranks; give them to in_process or nested"
         return None
 
 

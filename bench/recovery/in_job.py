@@ -18,4 +18,4 @@ class InJob(Layer):
         return [ft_launcher.agent(place, (place.timeouts or unmeasured()).rank_heartbeat_s, [])]
 
     def refusal(self, config: Run) -> str | None:
-        return ft_launcher.missing(self.name, config) or super().refusal(config)
+        return ft_launcher.missing(self.name, config)

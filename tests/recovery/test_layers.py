@@ -10,7 +10,7 @@ from importlib import import_module
 import pytest
 
 from bench import recovery
-from bench.config import Cluster, Recovery, Run
+from bench.config import Checkpoint, Cluster, Design, Fault, Faults, Recovery, Run
 from bench.errors import BadInput
 from bench.recovery import ft_launcher, nvrx_versions
 from bench.recovery.base import WORKER_MODULE, Place
@@ -179,11 +179,30 @@ def test_a_plain_run_is_refused_by_no_layer(name):
 
 @pytest.mark.parametrize("name", recovery.LAYERS)
 def test_spare_ranks_are_refused_where_nobody_would_use_them(name):
-    refusal = recovery.create(name).refusal(Run(cluster=ON_THIS_MACHINE, recovery=Recovery(reserve=1)))
+    refusal = recovery.refusal(Run(cluster=ON_THIS_MACHINE, recovery=Recovery(layer=name, reserve=1)))
     if name in ("in_process", "nested"):
         assert refusal is None
     else:
         assert refusal == f"recovery.reserve: {name} has no use for spare ranks; give them to in_process or nested"
+
+
+def compared(*layers: str) -> Run:
+    """A run with faults and a spare rank."""
+    return Run(
+        cluster=ON_THIS_MACHINE,
+        design=Design(name="recovery"),
+        checkpoint=Checkpoint(arms=["sync_dcp"], interval=6),
+        faults=Faults(given=[Fault("sigkill")]),
+        recovery=Recovery(layers=list(layers), reserve=1),
+    )
+
+
+def test_spare_ranks_are_for_runs_all_of_whose_compared_layers_can_use_them():
+    assert recovery.refusal(compared("in_process", "nested")) is None
+    assert recovery.refusal(compared("in_process", "in_job", "requeue")) == (
+        "recovery.reserve: in_job, requeue have no use for spare ranks; give them to in_process or nested alone, in a "
+        "run of their own"
+    )
 
 
 @pytest.mark.parametrize("name", ["in_job", "in_process", "nested"])
