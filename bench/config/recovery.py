@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.config.checks import positive, require
+from bench.config.checks import positive, require, zero_or_more
 from bench.errors import near
 
 MOMENTS = ("step", "staging", "write", "commit", "load", "recovery")
@@ -17,13 +17,12 @@ class Fault:
 
     kind: str
     at: str = "step"  # one of MOMENTS
-    rank: int | None = None  # the victim by its place at the start (node x ranks_per_node + local rank)
+    rank: int | None = None  # the victim by its place at the start (node x ranks_per_node + local rank); -1: the last
     step: int | None = None  # steps finished before it; None: within the interval that is its turn
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require(self.at in MOMENTS, "faults.at", f"unknown moment {self.at!r} of {self.kind}; {near(self.at, MOMENTS)}")
-        require(self.rank is None or self.rank >= 0, "faults.rank", f"must be 0 or more, got {self.rank}")
         positive("faults.step", self.step)
 
 
@@ -37,7 +36,7 @@ class Faults:
     per_launch: int = 1  # faults that one launch takes, one after the other
 
     def __post_init__(self) -> None:
-        require(self.count >= 0, "faults.count", f"must be 0 or more, got {self.count}")
+        zero_or_more("faults.count", self.count)
         positive("faults.per_launch", self.per_launch)
         right = (
             bool(self.weights) and all(weight >= 0 for weight in self.weights.values()) and any(self.weights.values())
@@ -64,7 +63,7 @@ class Recovery:
 
     def __post_init__(self) -> None:
         for name in ("reserve", "backoff_s"):
-            require(getattr(self, name) >= 0, f"recovery.{name}", f"must be 0 or more, got {getattr(self, name)}")
+            zero_or_more(f"recovery.{name}", getattr(self, name))
         positive("recovery.max_restarts", self.max_restarts)
         positive("recovery.backoff_cap_s", self.backoff_cap_s)
         positive("recovery.node_return_s", self.node_return_s)

@@ -121,7 +121,7 @@ def _launch(config: Run, faults: Sequence[Given], first: int) -> list[Planned]:
 def _place(fault: Planned, given: Given, kind: Fault, config: Run, rng: random.Random) -> Planned:
     """With a victim, a share of the interval, and all options. Draws the same numbers whatever is given."""
     drawn, share = rng.randrange(config.world_size), rng.random()
-    rank = drawn if given.rank is None else given.rank
+    rank = drawn if given.rank is None else given.rank % config.world_size  # -1: the last one
     node, local_rank = divmod(rank, config.ranks_per_node)
     local_rank = 0 if kind.actor == "runner" else local_rank  # a node is the victim: its first rank speaks for it
     options = kind.defaults() | {name: value for name, value in given.options.items() if name != AGAIN}
@@ -163,10 +163,10 @@ def _copies(fault: Planned, kind: Fault, count: int) -> list[Planned]:
 
 
 def _check(given: Given, kind: Fault, config: Run, field: str) -> None:
-    if given.rank is not None and given.rank >= config.world_size:
+    if given.rank is not None and not -config.world_size <= given.rank < config.world_size:
         raise BadInput(
             f"{field}.rank: must be below the number of ranks ({config.world_size}), got {given.rank}; "
-            "give a lower one, or null to have it drawn"
+            "give a lower one, -1 for the last one, or null to have it drawn"
         )
     if given.step is not None and (config.checkpoint.interval == "auto" or given.at in IN_RECOVERY):
         what = "any step" if given.at in IN_RECOVERY else "a step that only checkpoint.interval=STEPS makes foreseeable"

@@ -99,6 +99,13 @@ def test_given_victims_and_steps_are_kept_and_a_rank_is_its_place_at_the_start()
     assert saves_needed([fault], 10) == 5
 
 
+def test_negative_ranks_count_from_the_last_one_however_many_there_are():
+    for ranks_per_node, slot in ((3, (1, 2)), (1, (1, 0))):
+        config = replace(run(Given("sigkill", rank=-1)), ranks_per_node=ranks_per_node)
+        ((fault,),) = schedule(config)
+        assert (fault.node, fault.local_rank) == slot
+
+
 def test_a_fault_of_a_node_is_asked_for_by_its_first_rank():
     ((fault,),) = schedule(run(Given("node_loss", rank=5)))
     assert (fault.node, fault.local_rank) == (1, 0)
@@ -155,6 +162,7 @@ LINES = [
         {},
         r"faults\.given\[1\]\.rank: must be below .* \(6\), got 6; give .*",
     ),
+    ([Given("sigkill", rank=-7)], {}, r"faults\.given\[0\]\.rank: must be below .* \(6\), got -7; give .*"),
     ([Given(SLOW, at="load")], {}, r"faults\.given\[0\]\.at: slow_rank cannot strike at load; give one of step"),
     ([Given("exception", at="load")], {}, r"faults\.given\[0\]\.at: exception at load strikes while .*; give that .*"),
     (
