@@ -25,7 +25,7 @@ class Emulated(OnThisMachine):
 
     def check(self, config: Run, gpus: int) -> None:
         cpus = len(os.sched_getaffinity(0))
-        if config.world_size > RANKS_PER_CPU * cpus:
+        if config.world_size + config.recovery.reserve > RANKS_PER_CPU * cpus:
             raise BadInput(
                 f"num_nodes: {config.num_nodes} x {config.ranks_per_node} ranks are too many to rehearse on "
                 f"{cpus} CPUs (at most {RANKS_PER_CPU * cpus}); give ranks_per_node=1 or fewer num_nodes"

@@ -93,7 +93,7 @@ def resources(config: Run) -> Object:
     """Limits, and the same as requests: devices allow nothing else, and a pod that is not squeezed measures better."""
     limits = {}
     if config.device == "cuda":
-        limits["nvidia.com/gpu"] = str(config.ranks_per_node + config.recovery.reserve)
+        limits["nvidia.com/gpu"] = str(config.ranks_of_last_node)
     if config.cluster.efa:
         limits["vpc.amazonaws.com/efa"] = str(config.cluster.efa)
     for name in ("cpu", "memory"):
@@ -101,7 +101,7 @@ def resources(config: Run) -> Object:
             limits[name] = value
     requests = dict(limits)
     if config.device == "cpu" and "cpu" not in requests:
-        requests["cpu"] = str((config.ranks_per_node + config.recovery.reserve) * config.train.threads)
+        requests["cpu"] = str(config.ranks_of_last_node * config.train.threads)
     return {"limits": limits, "requests": requests} if limits else {"requests": requests}
 
 

@@ -15,8 +15,9 @@ class Local(OnThisMachine):
             raise BadInput(
                 f"num_nodes: {config.scenario} asks for {config.num_nodes} nodes and this is one machine; {WAYS_ON}"
             )
-        if config.device == "cuda" and gpus < config.ranks_per_node:
+        if config.device == "cuda" and gpus < config.ranks_of_last_node:
+            spare = f" (recovery.reserve={config.recovery.reserve} among them)" if config.recovery.reserve else ""
             raise BadInput(
-                f"ranks_per_node: {config.scenario} asks for {config.ranks_per_node} GPUs and this machine "
+                f"ranks_per_node: {config.scenario} asks for {config.ranks_of_last_node} GPUs{spare} and this machine "
                 f"has {gpus}; {WAYS_ON}"
             )

@@ -130,12 +130,12 @@ def may_be_requeued(config: Run) -> bool:
 def _gpus(config: Run) -> list[str]:
     if config.cluster.gres is not None:
         return [f"--gres={config.cluster.gres}"]
-    return [f"--gpus-per-node={config.ranks_per_node}"] if config.device == "cuda" else []
+    return [f"--gpus-per-node={config.ranks_of_last_node}"] if config.device == "cuda" else []
 
 
 def _cpus(config: Run) -> int:
     """Of a node that is shared with other jobs: each rank's threads and its background writer, and the runner."""
-    return config.ranks_per_node * (config.train.threads + 1) + 1
+    return config.ranks_of_last_node * (config.train.threads + 1) + 1
 
 
 def environment(config: Run) -> list[str]:
@@ -228,8 +228,20 @@ def check(config: Run, paths: Paths) -> None:
     """Raise BadInput for what no script can be made of."""
     if config.cluster.time is not None:
         seconds_of(config.cluster.time)
+    _require_gpus(config)
     for word in config.cluster.directives:
         if "\n" in word or not word.startswith("-"):
             raise BadInput(f"cluster.directives: must be options of sbatch without #SBATCH, got {word!r}")
     if re.search(r"[\n\"%]", str(paths.result)):
         raise BadInput(f"results_dir: {paths.result} has a character that Slurm reads as its own; give another path")
+
+
+def _require_gpus(config: Run) -> None:
+    """A rank without a GPU of its own would die at its start. What gres names without a number is left to Slurm."""
+    found = re.search(r"\bgpu(?::[^:,]+)?:(\d+)\b", config.cluster.gres or "")
+    if config.device == "cuda" and found and int(found[1]) < config.ranks_of_last_node:
+        raise BadInput(
+            f"cluster.gres: {config.cluster.gres} is too few for {config.ranks_of_last_node} ranks of a node "
+            f"(ranks_per_node={config.ranks_per_node}, recovery.reserve={config.recovery.reserve}); "
+            f"give fewer ranks_per_node, or more GPUs"
+        )

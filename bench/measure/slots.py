@@ -7,10 +7,16 @@ from bench.measure.events import LaunchRecord
 
 def all_slots(launch: LaunchRecord) -> list[str]:
     """Every slot of the launch, also one whose worker never wrote an event."""
-    nodes = {stream.node for stream in (*launch.workers, *launch.runners)}
-    per_node = launch.world_size // len(nodes) if nodes else 0
-    silent = {f"{node}/{local}" for node in nodes for local in range(per_node)}
+    silent = {f"{node}/{local}" for node, ranks in _ranks_by_node(launch).items() for local in range(ranks)}
     return sorted(silent | launch.slots().keys(), key=lambda slot: tuple(map(int, slot.split("/"))))
+
+
+def _ranks_by_node(launch: LaunchRecord) -> dict[int, int]:
+    """As they were started: the reserve is on the last node. Older records do not say it: alike on all nodes then."""
+    if (given := launch.launch.get("ranks_by_node")) is not None:
+        return dict(enumerate(map(int, given)))
+    nodes = {stream.node for stream in (*launch.workers, *launch.runners)}
+    return {node: launch.world_size // len(nodes) for node in nodes}
 
 
 def node_of(slot: str) -> int:

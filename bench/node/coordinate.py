@@ -143,7 +143,8 @@ class Coordinator(threading.Thread):
         launch = self._settled(launch)
         record = begun
         if record is None:
-            record = launch.to_json() | self._limits(launch) | {"started": time.time(), "status": "running"}
+            placed = {"ranks_by_node": self._ranks_by_node(launch)}
+            record = launch.to_json() | placed | self._limits(launch) | {"started": time.time(), "status": "running"}
             self.folder.set_aside(launch.index)
         self.folder.write_launch(launch.index, record)
         self.board.post(f"order/{order}", {"action": "launch", "record": record})
@@ -175,6 +176,12 @@ class Coordinator(threading.Thread):
         if self._over_budget(0.0):
             return 0
         return self.config.recovery.max_restarts - len(record.get("relaunches", []))
+
+    def _ranks_by_node(self, launch: Launch) -> list[int]:
+        """Those that are started on each, the reserve on the last one included."""
+        alike = [self.config.ranks_per_node] * self.config.num_nodes
+        takes_reserve = recovery.create(launch.layer).takes_reserve
+        return [*alike[:-1], self.config.ranks_of_last_node] if takes_reserve else alike
 
     def _limits(self, launch: Launch) -> dict[str, Any]:
         """How long the launch and the waits within it may take, by what the pilot has shown."""

@@ -205,6 +205,11 @@ def test_a_pod_has_the_gpus_and_interfaces_of_its_ranks_and_asks_for_what_it_is_
     assert all(re.fullmatch(r"\d+(\.\d+)?(m|k|[MGTPE]|[KMGTPE]i)?", value) for value in requests.values())
 
 
+def test_every_pod_has_gpus_for_the_spare_ranks_as_pods_are_alike():
+    config = configured("ckpt_8node", "plain", "recovery=in_process", "recovery.reserve=1")
+    assert container_of(rendered(config))["resources"]["limits"]["nvidia.com/gpu"] == "9"
+
+
 def test_volumes_resolve_and_lie_where_the_runner_looks_for_them(case):
     config, objects = case
     pod, container = job_of(objects)["template"]["spec"], container_of(objects)

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from bench import launch
-from bench.config import Run
+from bench.config import Recovery, Run
 from bench.errors import BadInput
 from bench.launch.emulated import RANKS_PER_CPU
 from bench.launch.local import Local
@@ -35,6 +35,13 @@ def test_more_gpus_than_this_machine_has_are_refused_with_the_ways_on():
     with pytest.raises(BadInput, match=r"ranks_per_node: .* asks for 8 GPUs and this machine has 1") as caught:
         Local().check(Run(ranks_per_node=8, device="cuda"), gpus=1)
     assert all(way in str(caught.value) for way in WAYS_ON)
+
+
+def test_spare_ranks_need_gpus_too():
+    config = Run(ranks_per_node=8, device="cuda", recovery=Recovery(layer="in_process", reserve=1))
+    with pytest.raises(BadInput, match=r"asks for 9 GPUs \(recovery\.reserve=1 among them\) and this machine has 8"):
+        Local().check(config, gpus=8)
+    assert Local().check(config, gpus=9) is None
 
 
 def test_what_fits_is_not_refused():

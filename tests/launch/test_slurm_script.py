@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bench.config import Budget, Cluster, Recovery, Run
+from bench.config import Budget, Cluster, Recovery, Run, Train
 from bench.errors import BadInput
 from bench.launch import slurm_script
 from bench.launch.base import RELAUNCH, Paths
@@ -67,6 +67,24 @@ def test_given_keys_become_directives_and_the_users_own_come_last():
 def test_gpus_are_asked_for_where_the_device_is_one_and_nothing_else_asks_for_them():
     assert "--gpus-per-node=8" in directives(run("cuda"))
     assert not any("gpu" in word for word in directives(run("cpu")))
+
+
+def with_spare(**cluster: Any) -> Run:
+    return replace(run("cuda", **cluster), recovery=Recovery(layer="in_process", reserve=1))
+
+
+def test_every_node_has_gpus_for_the_spare_ranks_as_nodes_of_a_job_are_alike():
+    assert "--gpus-per-node=9" in directives(with_spare())
+    shared = replace(with_spare(exclusive=False), train=Train(threads=2))
+    assert "--cpus-per-task=28" in directives(shared)
+
+
+@pytest.mark.parametrize("gres", ["gpu:8", "gpu:h100:8", "nvme:10,gpu:h100:8"])
+def test_a_gres_without_gpus_for_all_ranks_of_a_node_is_refused(gres):
+    with pytest.raises(BadInput, match=r"^cluster\.gres: .* is too few for 9 ranks of a node"):
+        slurm_script.check(with_spare(gres=gres), PATHS)
+    slurm_script.check(run("cuda", gres=gres), PATHS)
+    slurm_script.check(with_spare(gres="gpu:h100"), PATHS)
 
 
 def test_a_node_shared_with_others_gives_cpus_for_ranks_their_writers_and_the_runner():

@@ -76,6 +76,7 @@ class Story:
         self.unavailable: dict[str, str] = {}
         self.end = "completed"
         self.given_up: str | None = None
+        self.ranks_by_node: list[int] = []  # empty: an older record, which does not say it
         self.attempts: dict[int, int] = {}  # pid -> attempts
         self.exact = True  # losses and digests as if nothing had happened
         self._pid = 1000
@@ -238,6 +239,7 @@ class Story:
         head = {"index": setting.index, "kind": setting.kind, "occasion": 0, "block": setting.block, "seed": 1}
         tail = {"verify": False, "interval": setting.interval, "status": "ok", "end": self.end}
         tail |= {"given_up": self.given_up} if self.given_up else {}
+        tail |= {"ranks_by_node": self.ranks_by_node} if self.ranks_by_node else {}
         more = {"layer": setting.layer, "faults": self.planned, "unavailable": self.unavailable}
         return head | {"arms": [ARM], "segments": [segment | numbers], "timeouts": setting.timeouts} | tail | more
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from bench.measure.events import LaunchRecord
 from bench.measure.ledger import ledger
+from bench.measure.slots import all_slots
 from bench.schema import CATEGORIES
 from tests.measure.stories import (
     Delays,
@@ -79,6 +80,24 @@ def test_a_spare_idles_until_it_is_needed_and_the_dead_slot_afterwards(tmp_path:
     assert found["0/1"]["useful"] == pytest.approx(0.4)
     assert found["0/1"]["replay"] == pytest.approx(0.2)
     assert all(categories["unattributed"] == pytest.approx(0, abs=1e-9) for categories in found.values())
+
+
+def test_spare_ranks_are_slots_of_the_last_node_alone_however_many_they_are(tmp_path: Path) -> None:
+    story = started(Setting(nodes=2, ranks_per_node=1, layer="in_process"))
+    spares = [story.process((1, local)) for local in (1, 2)]
+    for file in [*story.ranks, *spares]:
+        file.events[0]["world_size"] = 4
+    story.steps(12)
+    story.finish()
+    story.ranks_by_node = [1, 3]
+    assert all_slots(story.write(tmp_path)) == ["0/0", "1/0", "1/1", "1/2"]
+
+
+def test_slots_whose_ranks_never_said_anything_count_all_the_same(tmp_path: Path) -> None:
+    story = started(Setting(nodes=2, ranks_per_node=2, layer="in_process"))
+    story.workers = [file for file in story.workers if file.node == 0]
+    story.ranks_by_node = [2, 3]
+    assert all_slots(story.write(tmp_path)) == ["0/0", "0/1", "1/0", "1/1", "1/2"]
 
 
 def test_a_node_that_is_away_idles(tmp_path: Path) -> None:
