@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy, StateDictType
 from torch.distributed.fsdp.wrap import CustomPolicy
 from torch.distributed.tensor import DTensor, Shard
@@ -30,7 +30,7 @@ from torch.distributed.tensor import DTensor, Shard
 from bench.config import Run
 from bench.train.base import Tree
 from bench.train.model import Decoder
-from bench.train.sharding import Sharding, compute_dtype, keeps_gathered, matrices, repeated_blocks
+from bench.train.sharding import Sharding, compute_dtype, keeps_gathered, matrices, mesh_of_all, repeated_blocks
 
 WRAPPER = "_fsdp_wrapped_module."  # FSDP1 puts it into names, once for each unit on the way
 
@@ -75,7 +75,7 @@ class Fsdp1Local(Sharding):
         self.module = wrapped(model, config, device, mesh=None)
         self.parameters = {name.replace(WRAPPER, ""): p for name, p in self.module.named_parameters()}
         self.decaying = set(self.parameters)  # a flat vector holds matrices and norms alike
-        self._mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+        self._mesh = mesh_of_all(device)
         # Asked once: torch makes the ShardedTensors by a collective each, and their memory stays where it is.
         local_form = FullyShardedDataParallel.state_dict_type(self.module, StateDictType.LOCAL_STATE_DICT)
         with quiet(), local_form:
@@ -118,7 +118,7 @@ class Fsdp1Sharded(Sharding):
 
     def __init__(self, model: nn.Module, config: Run, device: torch.device) -> None:
         named_matrices = matrices(model)
-        self.module = wrapped(model, config, device, init_device_mesh(device.type, (dist.get_world_size(),)))
+        self.module = wrapped(model, config, device, mesh_of_all(device))
         self.parameters = {name.replace(WRAPPER, ""): p for name, p in self.module.named_parameters()}
         self.decaying = named_matrices if config.train.use_orig_params else set(self.parameters)
         self._groups: Any = []  # the optimizer's parameter groups by name, as tensors() has found them

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from bench.config import Run
 from bench.train.base import Tree
 from bench.train.model import Decoder
-from bench.train.sharding import Sharding, compute_dtype, keeps_gathered, matrices, repeated_blocks
+from bench.train.sharding import Sharding, compute_dtype, keeps_gathered, matrices, mesh_of_all, repeated_blocks
 
 
 class Fsdp2(Sharding):
     """Each repeated block and the root are one unit. Gradients are reduced in float32."""
 
     def __init__(self, model: nn.Module, config: Run, device: torch.device) -> None:
-        mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+        mesh = mesh_of_all(device)
         policy = MixedPrecisionPolicy(param_dtype=compute_dtype(config.train, device), reduce_dtype=torch.float32)
         for block in repeated_blocks(model):
             fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=not keeps_gathered(device))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor import Shard as Sharded
 
@@ -15,6 +14,7 @@ from bench.errors import BadInput
 from bench.train.base import TrainState, Tree, paired, require_names
 from bench.train.data import mix
 from bench.train.shapes import Shape, path_of, read_shapes
+from bench.train.sharding import mesh_of_all
 
 
 class HeldState(TrainState):
@@ -25,7 +25,7 @@ class HeldState(TrainState):
 
     def __init__(self, config: Run, device: torch.device) -> None:
         super().__init__(device)
-        mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+        mesh = mesh_of_all(device)
         shapes = read_shapes(path_of(config.state or ""))
         self.tensors = {
             name: random_tensor(shape, mesh, device, mix(config.seed + mix(number)))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from importlib import import_module
 from typing import cast
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from bench.config import Run, Train
 from bench.train.base import Tree
@@ -49,6 +52,15 @@ def shard(model: nn.Module, config: Run, device: torch.device) -> Sharding:
     """The model sharded as train.sharding says (its names are checked by bench.config.Train)."""
     module, _, name = SHARDINGS[config.train.sharding].partition(":")
     return cast(Sharding, getattr(import_module(module), name)(model, config, device))
+
+
+def mesh_of_all(device: torch.device) -> DeviceMesh:
+    """All ranks in one dimension: a mesh that is equal to none that this process has had before.
+
+    torch takes equal meshes for the same one and hands out what it remembers of the first: a process that restarts in
+    place with another rank (a spare one has come in) would go on with its old rank's share of every parameter.
+    """
+    return init_device_mesh(device.type, (dist.get_world_size(),), mesh_dim_names=(f"made_{time.monotonic_ns()}",))
 
 
 def compute_dtype(train: Train, device: torch.device) -> torch.dtype:

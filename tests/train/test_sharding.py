@@ -6,11 +6,13 @@ from dataclasses import asdict
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from bench.config import Run, Train, run_from_json
 from bench.errors import BadInput
-from bench.train.sharding import SHARDINGS, matrices, repeated_blocks
+from bench.train.sharding import SHARDINGS, matrices, repeated_blocks, shard
 
 
 def test_every_sharding_that_the_configuration_knows_exists_and_no_other() -> None:
@@ -36,6 +38,23 @@ def test_one_rank_is_refused_where_it_would_not_shard(sharding: str) -> None:
         Run(train=Train(sharding=sharding), ranks_per_node=1)
     assert Run(train=Train(sharding=sharding), num_nodes=2, ranks_per_node=1).world_size == 2
     assert Run(train=Train(), ranks_per_node=1).world_size == 1
+
+
+def first_row(rank: int) -> int:
+    """Of what a process that has just been given this rank of two holds of a matrix of 4 rows, as DCP finds it."""
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=2)
+    try:
+        with torch.device("meta"):
+            model = nn.Linear(2, 4)
+        held = shard(model, Run(), torch.device("cpu")).module.to_empty(device="cpu").weight
+        (chunk,) = held.__create_chunk_list__()
+        return int(chunk.offsets[0])
+    finally:
+        dist.destroy_process_group()
+
+
+def test_a_process_that_restarts_in_place_with_another_rank_holds_that_ranks_share() -> None:
+    assert [first_row(rank) for rank in (1, 0, 1)] == [2, 0, 2]
 
 
 def test_a_sharding_survives_the_way_to_the_ranks() -> None:
