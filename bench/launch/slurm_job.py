@@ -150,17 +150,6 @@ def _about_spare(config: Run) -> str:
     )
 
 
-def _about_spare(config: Run) -> str:
-    """A node of 8 GPUs has none for a spare rank beside 8 others."""
-    spare, ranks = config.recovery.reserve, config.ranks_per_node
-    if config.device != "cuda" or not 0 < spare < ranks or config.cluster.gres is not None:
-        return ""
-    return (
-        f". It asks for {ranks + spare} GPUs a node, {spare} of them for recovery.reserve; on nodes of {ranks} give "
-        f"ranks_per_node={ranks - spare}"
-    )
-
-
 def _jobs(folder: Path) -> list[dict[str, Any]]:
     path = folder / JOBS
     found: list[dict[str, Any]] = json.loads(path.read_text()) if path.is_file() else []

@@ -17,8 +17,9 @@ from bench import recovery
 from bench.config import Run
 from bench.design import Launch, launch_from_json, settle_auto
 from bench.errors import BadInput
+from bench.node import room
 from bench.node.board import Board
-from bench.node.follow import Follow
+from bench.node.follow import Follow, StartAgain
 from bench.node.pilot import Pilot, deadline_s, endurance_s
 from bench.node.pulse import Pulses
 from bench.node.ship import last_words
@@ -91,7 +92,8 @@ class Coordinator(threading.Thread):
         elif launch.kind != "pilot" and self.pilot is None:
             reason = "the pilot launch failed"
         elif self.pilot is not None:
-            reason = self._over_budget(self.pilot.duration_s(self._settled(launch))) or self._contradiction(launch)
+            expected_s = self.pilot.duration_s(self._settled(launch))
+            reason = room.no_room(self._bounds(), expected_s) or self._contradiction(launch)
         if reason is not None:
             self.folder.write_launch(launch.index, launch.to_json() | {"status": "skipped", "reason": reason})
         return reason is not None
@@ -104,18 +106,8 @@ class Coordinator(threading.Thread):
             return str(error)
         return None
 
-    def _over_budget(self, expected_s: float) -> str | None:
-        budget, occasion = self.config.budget, self.folder.read_run()["occasions"][-1]
-        elapsed_s, ends_by = time.time() - occasion["started"], occasion.get("ends_by")
-        needed_s = elapsed_s + expected_s
-        hours = needed_s * self.config.world_size / 3600
-        if budget.minutes is not None and needed_s > budget.minutes * 60:
-            return f"budget.minutes={budget.minutes} has no room for another {expected_s:.0f} s"
-        if budget.gpu_hours is not None and hours > budget.gpu_hours:
-            return f"budget.gpu_hours={budget.gpu_hours} has no room for another {expected_s:.0f} s"
-        if ends_by is not None and time.time() + expected_s > ends_by:
-            return f"the job's time limit (cluster.time) has no room for another {expected_s:.0f} s"
-        return None
+    def _bounds(self) -> list[room.Bound]:
+        return room.bounds(self.config, self.folder.read_run()["occasions"][-1], time.time())
 
     def _settled(self, launch: Launch) -> Launch:
         if self.pilot is None:
@@ -142,15 +134,19 @@ class Coordinator(threading.Thread):
     def _carry_out(self, order: int, launch: Launch, begun: dict[str, Any] | None) -> None:
         launch = self._settled(launch)
         record = begun
-        if record is None:
+        limits = self._limits(launch)
+        if record is not None:
+            record |= {name: limits[name] for name in ("deadline_s", "deadline_by")}  # the job's next start has its own
+        else:
             placed = {"ranks_by_node": self._ranks_by_node(launch)}
-            record = launch.to_json() | placed | self._limits(launch) | {"started": time.time(), "status": "running"}
+            record = launch.to_json() | placed | limits | {"started": time.time(), "status": "running"}
             self.folder.set_aside(launch.index)
         self.folder.write_launch(launch.index, record)
         self.board.post(f"order/{order}", {"action": "launch", "record": record})
-        outcomes = Follow(
-            self.board, order, record, self.config.num_nodes, self.pulses, self._relaunches_left(launch, record)
-        ).outcomes(self.cancelled)
+        layer = recovery.create(launch.layer)
+        again, needs_all = self._again(launch, record), layer.when_one_dies in ("requeue", "restart_node")
+        follow = Follow(self.board, order, record, self.config.num_nodes, self.pulses, again, needs_all)
+        outcomes = follow.outcomes(self.cancelled)
         if self.cancelled.is_set():
             raise Cancelled
         if self._status(outcomes) == "relaunch":
@@ -158,7 +154,7 @@ class Coordinator(threading.Thread):
             relaunches = [*record.get("relaunches", []), asked]
             self.folder.write_launch(launch.index, record | {"status": RELAUNCHING, "relaunches": relaunches})
             raise Relaunch
-        record |= {"ended": time.time(), "nodes": outcomes} | self._end(launch, outcomes, record)
+        record |= {"ended": time.time(), "nodes": outcomes} | self._end(launch, outcomes, record, follow.why)
         self.folder.write_launch(launch.index, record)
         if record["status"] == "interrupted":
             raise Cancelled  # a runner is leaving; nobody would take another order
@@ -168,14 +164,18 @@ class Coordinator(threading.Thread):
             except ValueError as error:
                 self.folder.write_launch(launch.index, record | {"status": "failed", "reason": str(error)})
 
-    def _relaunches_left(self, launch: Launch, record: dict[str, Any]) -> int | None:
-        """None where no engine is asked to start the job again."""
-        by_engine = self.config.recovery.relaunch == "engine"
-        if not (by_engine and launch.endures) or recovery.create(launch.layer).when_one_dies != "requeue":
+    def _again(self, launch: Launch, record: dict[str, Any]) -> StartAgain | None:
+        """Who starts the whole job again after a fault, and how often; None where the layer has no need of it."""
+        if recovery.create(launch.layer).when_one_dies != "requeue":
             return None
-        if self._over_budget(0.0):
-            return 0
-        return self.config.recovery.max_restarts - len(record.get("relaunches", []))
+        most, by_engine = (
+            self.config.recovery.max_restarts,
+            self.config.recovery.relaunch == "engine" and launch.endures,
+        )
+        if by_engine and (over := room.no_room(self._bounds(), 0.0)):
+            return StartAgain(0, over, by_engine)
+        used_up = f"the job was started again {most} times, and recovery.max_restarts allows no more"
+        return StartAgain(most - len(record.get("relaunches", [])), used_up, by_engine)
 
     def _ranks_by_node(self, launch: Launch) -> list[int]:
         """Those that are started on each, the reserve on the last one included."""
@@ -192,17 +192,22 @@ class Coordinator(threading.Thread):
         collective_s = pilot.collective_timeout_s() if pilot else 120.0
         if pilot and timeouts and launch.endures:
             collective_s = recovery.create(launch.layer).collective_timeout_s(timeouts)
-            limit_s = endurance_s(self.config, pilot, timeouts, launch)
+            limit_s = endurance_s(self.config, pilot, timeouts, launch, collective_s)
         return {
             "interval": launch.segments[0].interval or self.interval,
             "expected_s": expected_s,
-            "deadline_s": limit_s,
             "collective_timeout_s": collective_s,
             "timeouts": timeouts.to_json() if timeouts else None,
             "pilot": pilot.to_json() if pilot else None,
-        }
+        } | self._deadline(limit_s, expected_s)
 
-    def _end(self, launch: Launch, outcomes: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
+    def _deadline(self, limit_s: float, expected_s: float | None) -> dict[str, Any]:
+        """When a launch that begins now is ended, at the latest where the run's own time ends."""
+        around_s = self.pilot.around_s if self.pilot else 0.0
+        limit_s, bound = room.capped(self._bounds(), limit_s, expected_s, around_s)
+        return {"deadline_s": limit_s, "deadline_by": bound}
+
+    def _end(self, launch: Launch, outcomes: dict[str, Any], record: dict[str, Any], why: str | None) -> dict[str, Any]:
         """How the launch ended. One that was struck is a result, however it ended."""
         status = self._status(outcomes)
         end = {"ok": "completed", "gone": "failed"}.get(status, status)  # or unavailable: nothing was started
@@ -212,14 +217,14 @@ class Coordinator(threading.Thread):
         struck = any((self.folder.launch_dir(launch.index) / "faults").glob("*.json"))
         found: dict[str, Any] = {"end": end}
         if struck and status in ("failed", "deadline", "stopped", "gone"):
-            found["given_up"] = self._reason(status, launch, record["deadline_s"], outcomes)
+            found["given_up"] = why or self._reason(status, launch, record, outcomes)
             status = "ok"
         status = "ok" if status == "unavailable" else status
         found["status"] = status
         if launch.endures:
             found["unavailable"] = unavailable
         if status != "ok":
-            found["reason"] = self._reason(status, launch, record["deadline_s"], outcomes)
+            found["reason"] = why or self._reason(status, launch, record, outcomes)
         return found
 
     def _status(self, outcomes: dict[str, Any]) -> str:
@@ -229,10 +234,17 @@ class Coordinator(threading.Thread):
                 return status
         return "ok" if "ok" in found else "gone"
 
-    def _reason(self, status: str, launch: Launch, limit_s: float, outcomes: dict[str, Any]) -> str:
+    def _reason(self, status: str, launch: Launch, record: dict[str, Any], outcomes: dict[str, Any]) -> str:
+        limit_s = record["deadline_s"]
+        if status == "deadline" and record["deadline_by"] is not None:
+            return f"ended after {math.ceil(limit_s)} s, where {record['deadline_by']} left no more"
         if status == "deadline":
             return f"ended at its deadline of {math.ceil(limit_s)} s"
         if status == "lost":
             lost = sorted(int(node) for node, outcome in outcomes.items() if outcome["status"] == "lost")
             return f"node{'s' * (len(lost) > 1)} {', '.join(map(str, lost))} {'were' if len(lost) > 1 else 'was'} lost"
-        return last_words(self.folder.launch_dir(launch.index) / "logs") or status
+        words = last_words(self.folder.launch_dir(launch.index) / "logs") or status
+        if status == "failed" and recovery.create(launch.layer).when_one_dies == "restart_node":
+            most = self.config.recovery.max_restarts
+            return f"a node was started again {most} times, and recovery.max_restarts allows no more: {words}"
+        return words

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from threading import Event
 from typing import Any
 
@@ -15,10 +16,20 @@ LINGER_S = 8.0  # after one node came to the end of a launch with faults, for th
 LOOK_S = 0.02
 
 
+@dataclass(frozen=True)
+class StartAgain:
+    """Of the whole job. `left`: how many times more; `none_left`: why no more, in words."""
+
+    left: int
+    none_left: str
+    by_engine: bool = False  # else the runners do it
+
+
 class Follow:
     """`record`: the order of the launch. `outcomes()` blocks until every node has reported or is lost.
 
-    `relaunches_left`: how many times more the engine may start the job again; None: the runners do that themselves.
+    `again`: who may start the whole job again, and how often; None: nobody needs to. `needs_all`: the layer brings a
+    job back on all of its nodes or not at all. Afterwards `why` says what ended it, where nobody else can tell.
     """
 
     def __init__(
@@ -28,7 +39,8 @@ class Follow:
         record: dict[str, Any],
         nodes: int,
         pulses: Pulses,
-        relaunches_left: int | None = None,
+        again: StartAgain | None = None,
+        needs_all: bool = False,
     ) -> None:
         self.board = board
         self.order = order
@@ -42,7 +54,10 @@ class Follow:
         self.stopped: str | None = None  # why
         self._first_ok: float | None = None
         self._generation = len(record.get("relaunches", []))  # starts of the whole job after the first
-        self._relaunches_left = relaunches_left
+        self._again = again
+        self._left = again.left if again is not None else 0
+        self._needs_all = needs_all
+        self.why: str | None = None
 
     def outcomes(self, cancelled: Event) -> dict[str, dict[str, Any]]:
         """Every runner's report, by node: {"status", "codes", "leftovers"}."""
@@ -53,7 +68,7 @@ class Follow:
             self._requeue(nodes)
             if not self.waiting:
                 break
-            reason = self._reason_to_stop(cancelled) or self._reason_to_relaunch()
+            reason = self._reason_to_stop(cancelled) or self._reason_to_give_up() or self._reason_to_relaunch()
             if reason is not None and self.stopped is None:
                 self.board.post(f"stop/{self.order}", reason)
                 self.stopped, self.end = reason, time.monotonic() + REPORT_PATIENCE_S
@@ -105,12 +120,22 @@ class Follow:
         return self.board.has(f"fell/{self.order}/{self._generation}")
 
     def _reason_to_relaunch(self) -> str | None:
-        if self._relaunches_left is None or not self._fell():
-            return None
-        return "relaunch" if self._relaunches_left > 0 else "failed"
+        return "relaunch" if self._again is not None and self._again.by_engine and self._fell() else None
+
+    def _reason_to_give_up(self) -> str | None:
+        """The layer cannot go on, though no runner can know that."""
+        if self._again is not None and self._left <= 0 and self._fell():
+            self.why = self._again.none_left
+        away = sorted(node for node, status in self.done.items() if status == "gone")
+        elsewhere = self._again is not None and self._again.by_engine  # the job's next start has all nodes
+        if away and self._needs_all and not elsewhere:
+            self.why = (
+                f"node {away[0]} does not come back (recovery.node_return_s=null), and the job cannot go on without it"
+            )
+        return None if self.why is None else "failed"
 
     def _requeue(self, nodes: list[int]) -> None:
-        if self.stopped is not None or self._relaunches_left is not None:
+        if self.stopped is not None or self._again is None or self._again.by_engine or self._left <= 0:
             return
         coming = self._generation + 1
         if not self.board.has(f"again/{self.order}/{coming}"):
@@ -119,3 +144,4 @@ class Follow:
         elif all(self.board.has(f"ready/{self.order}/{coming}/{node}") for node in nodes):
             self.board.post(f"go/{self.order}/{coming}", True)
             self._generation = coming
+            self._left -= 1

@@ -7,12 +7,12 @@ to take (the budget), when it is given up (the deadline), and the timeouts of co
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bench.config import Run
 from bench.design import Launch, Segment
-from bench.recovery.timeouts import Timeouts, derive
+from bench.recovery.timeouts import DEFAULT_WORKERS_STOP_S, Timeouts, derive
 
 MIN_INTERVAL_STEPS = 8
 UNSATURATED = 2.0  # an automatic period is at least this many times the longest write
@@ -75,19 +75,25 @@ class Pilot:
         return max(60.0, 10 * (self.step_s + slowest))
 
 
-def endurance_s(config: Run, pilot: Pilot, timeouts: Timeouts, launch: Launch) -> float:
-    """When a launch with faults is given up: every fault is found by the slowest detector, and costs a whole start.
+def endurance_s(config: Run, pilot: Pilot, timeouts: Timeouts, launch: Launch, collective_s: float) -> float:
+    """When a launch with faults is given up: its work takes PATIENCE times as long as foreseen, and every fault is
+    found by the slowest detector and costs a whole start.
 
-    One that is not recovered costs this long, so it is an upper bound of what a recovery takes and no more.
+    The slowest is the timeout of the launch's process groups, `collective_s`: the rules of bench.recovery.timeouts put
+    those of a layer's own below it. A fault that is not recovered costs this long, so it is an upper bound of what a
+    recovery takes and no more.
     """
     if config.launch_deadline_s is not None:
         return config.launch_deadline_s
     recovery, away_s = config.recovery, config.recovery.node_return_s or 0.0
-    detect_s = max(timeouts.collective_s, timeouts.collective_alone_s, timeouts.hard_s + timeouts.grace_s)
-    restart_s = timeouts.workers_stop_s + 2 * pilot.startup_s + away_s
-    waits = [min(recovery.backoff_s * 2**k, recovery.backoff_cap_s) for k in range(len(launch.faults) + 1)]
-    backoff_s = sum(waits) if launch.layer == "pod_restart" else 0.0
-    return PATIENCE * pilot.duration_s(launch) + GRACE_S / 2 + len(launch.faults) * (detect_s + restart_s) + backoff_s
+    work_s = pilot.duration_s(replace(launch, faults=()))
+    stop_s = max(timeouts.workers_stop_s, DEFAULT_WORKERS_STOP_S)  # torchrun's cannot be set
+    fault_s = collective_s + stop_s + 2 * pilot.startup_s + FAULT_S + away_s
+    alone_s = 0.0
+    if launch.layer == "pod_restart":  # nodes start again out of step, and wait for each other
+        waits = [min(recovery.backoff_s * 2**k, recovery.backoff_cap_s) for k in range(len(launch.faults) + 1)]
+        alone_s = sum(waits) + len(launch.faults) * timeouts.rendezvous_s
+    return PATIENCE * work_s + GRACE_S / 2 + len(launch.faults) * fault_s + alone_s
 
 
 def deadline_s(config: Run, expected_s: float | None) -> float:

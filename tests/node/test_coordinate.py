@@ -12,10 +12,11 @@ import pytest
 
 from bench.config import Budget, Checkpoint, Design, Fault, Faults, Recovery, Run, Train
 from bench.design import plan
-from bench.node import follow
+from bench.node import follow, room
 from bench.node.board import Board
 from bench.node.coordinate import Coordinator
 from bench.node.pilot import Pilot
+from bench.node.room import HOME_S
 from bench.results import ResultFolder
 
 HOST = "127.0.0.1"
@@ -371,3 +372,76 @@ def test_a_launch_that_its_fault_ended_is_a_result_with_what_the_job_died_of(sta
     assert (record["status"], record["end"]) == ("ok", "failed")
     assert record["given_up"] == "RuntimeError: nobody answers"
     assert "reason" not in record
+
+
+# --- where a launch cannot go on
+def recovering(layer: str, **changes: Any) -> dict[str, Any]:
+    made = by_engine() | {"recovery": Recovery(layers=[layer], **changes)}
+    return made | {"num_nodes": 2, "ranks_per_node": 1}
+
+
+def struck_then(made: Stage, answer: Callable[[int], dict[str, Any] | str]) -> Behaviour:
+    """The launch with faults is struck, and each node does what `answer` says."""
+
+    def behave(node: int, record: dict[str, Any]) -> dict[str, Any] | str:
+        if record["kind"] != "recovery":
+            return OK
+        (made.folder.launch_dir(record["index"]) / "faults" / "f0.json").write_text("{}")
+        return answer(node)
+
+    return behave
+
+
+def test_a_requeued_job_without_a_node_that_does_not_come_back_ends_at_once_and_says_why(stage):
+    made = stage(**recovering("requeue", node_return_s=None))
+
+    def answer(node: int) -> str:
+        if node == 1:
+            made.server.post("fell/2/0", True)
+            made.server.post("done/2/1", "gone")
+        return UNTIL_STOPPED
+
+    made.play(struck_then(made, answer))
+    record = made.folder.read_launch(2)
+    assert record["status"] == "ok"
+    assert record["given_up"].startswith("node 1 does not come back (recovery.node_return_s=null)")
+
+
+def test_a_pod_that_used_up_its_restarts_is_a_result_that_says_so(stage):
+    made = stage(**recovering("pod_restart", max_restarts=4))
+    made.play(struck_then(made, lambda node: FAILED if node == 1 else UNTIL_STOPPED))
+    given_up = made.folder.read_launch(2)["given_up"]
+    assert given_up.startswith("a node was started again 4 times, and recovery.max_restarts allows no more")
+
+
+def ends_by(made: Stage, wall: float) -> None:
+    run = made.folder.read_run()
+    run["occasions"][-1]["ends_by"] = wall
+    made.folder.write_run({name: value for name, value in run.items() if name != "schema_version"})
+
+
+def test_no_launch_may_go_on_beyond_the_jobs_time_limit(stage):
+    made = stage(**recovering("in_job"))
+    free = made.play(succeed)[0].seen[-1]
+    assert free["deadline_by"] is None
+    (made.folder.launch_dir(2) / "launch.json").unlink()
+    ends_by(made, time.time() + HOME_S + 60.0)
+    (bound,) = made.play(succeed)[0].seen
+    assert bound["deadline_s"] <= 60.0 - PILOT.around_s < free["deadline_s"]
+    assert bound["deadline_by"] == "the job's time limit (cluster.time)"
+
+
+def test_a_launch_that_hangs_until_then_is_a_result_that_says_so_and_nothing_is_begun_after_it(stage, monkeypatch):
+    made = stage(**recovering("in_job") | {"blocks": 2})
+    monkeypatch.setattr(room, "capped", lambda *given: (0.2, "the job's time limit (cluster.time)"))
+
+    def hang(node: int) -> str:
+        ends_by(made, time.time())
+        return UNTIL_STOPPED
+
+    runners = made.play(struck_then(made, hang))
+    assert [runner.stops for runner in runners] == [["deadline"]] * 2
+    assert made.statuses() == ["ok", "ok", "ok", "skipped", "skipped"]
+    assert made.folder.read_launch(2)["given_up"] == (
+        "ended after 1 s, where the job's time limit (cluster.time) left no more"
+    )

@@ -9,7 +9,7 @@ import pytest
 
 from bench.node import follow, pulse
 from bench.node.board import Board
-from bench.node.follow import Follow
+from bench.node.follow import Follow, StartAgain
 from bench.node.pulse import Pulses
 
 OK, FAILED, GONE = {"status": "ok"}, {"status": "failed"}, {"status": "gone"}
@@ -29,12 +29,13 @@ class Following(threading.Thread):
         deadline_s: float = 30.0,
         kind: str = "recovery",
         relaunches: int = 0,
-        left: int | None = None,
+        again: StartAgain | None = None,
+        needs_all: bool = False,
     ) -> None:
         super().__init__(daemon=True)
         self.board = board
         record = {"kind": kind, "deadline_s": deadline_s, "relaunches": [{}] * relaunches}
-        self.follow = Follow(board, 0, record, 2, Pulses(board), left)
+        self.follow = Follow(board, 0, record, 2, Pulses(board), again, needs_all)
         self.start()
 
     def run(self) -> None:
@@ -101,7 +102,7 @@ def test_in_a_launch_without_faults_every_node_has_the_time_it_needs(board, monk
 
 
 def test_a_wish_to_start_again_is_passed_on_to_all_and_granted_when_all_are_ready(board):
-    following = Following(board)
+    following = Following(board, again=StartAgain(2, "used up"))
     board.post("fell/0/0", True)
     board.wait("again/0/1", 10)
     board.post("ready/0/1/0", True)
@@ -115,8 +116,45 @@ def test_a_wish_to_start_again_is_passed_on_to_all_and_granted_when_all_are_read
     following.end()
 
 
+def test_a_job_that_falls_once_more_than_it_may_start_again_is_stopped_and_says_why(board):
+    following = Following(board, again=StartAgain(1, "used up"), needs_all=True)
+    board.post("fell/0/0", True)
+    for node in (0, 1):
+        board.post(f"ready/0/1/{node}", True)
+    board.wait("go/0/1", 10)
+    board.post("fell/0/1", True)
+    assert board.wait("stop/0", 10) == "failed"
+    assert not board.has("again/0/2")
+    board.post("ended/0/0", {"status": "stopped"})
+    board.post("ended/0/1", {"status": "stopped"})
+    following.end()
+    assert following.follow.why == "used up"
+
+
+def test_nobody_waits_for_a_node_that_does_not_come_back_where_the_layer_needs_all(board):
+    following = Following(board, again=StartAgain(3, "used up"), needs_all=True)
+    board.post("fell/0/0", True)
+    board.post("ready/0/1/0", True)
+    board.post("done/0/1", "gone")
+    assert board.wait("stop/0", 10) == "failed"
+    board.post("ended/0/0", {"status": "stopped"})
+    board.post("ended/0/1", GONE)
+    following.end()
+    assert following.follow.why.startswith("node 1 does not come back (recovery.node_return_s=null)")
+
+
+def test_the_next_start_by_an_engine_has_all_nodes_again(board):
+    following = Following(board, again=StartAgain(3, "used up", by_engine=True), needs_all=True)
+    board.post("done/0/1", "gone")
+    board.post("fell/0/0", True)
+    assert board.wait("stop/0", 10) == "relaunch"
+    board.post("ended/0/0", {"status": "relaunch"})
+    board.post("ended/0/1", GONE)
+    following.end()
+
+
 def test_where_an_engine_starts_the_job_again_a_fall_ends_it_on_all_nodes(board):
-    following = Following(board, relaunches=1, left=3)
+    following = Following(board, relaunches=1, again=StartAgain(3, "used up", by_engine=True))
     board.post("fell/0/1", True)
     assert board.wait("stop/0", 10) == "relaunch"
     board.post("ended/0/0", {"status": "relaunch"})
@@ -126,7 +164,7 @@ def test_where_an_engine_starts_the_job_again_a_fall_ends_it_on_all_nodes(board)
 
 
 def test_a_job_that_has_used_up_its_restarts_is_not_given_to_the_engine_again(board):
-    following = Following(board, relaunches=3, left=0)
+    following = Following(board, relaunches=3, again=StartAgain(0, "used up", by_engine=True))
     board.post("fell/0/3", True)
     assert board.wait("stop/0", 10) == "failed"
     board.post("ended/0/0", {"status": "stopped"})

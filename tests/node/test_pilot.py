@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.config import Checkpoint, Design, Run, Train
-from bench.design import plan, settle_auto
-from bench.node.pilot import MIN_INTERVAL_STEPS, Pilot, deadline_s
+from bench.config import Checkpoint, Design, Fault, Faults, Recovery, Run, Train
+from bench.design import Launch, plan, settle_auto
+from bench.node.pilot import MIN_INTERVAL_STEPS, Pilot, deadline_s, endurance_s
 
 CHECKPOINT = Checkpoint(arms=["none", "sync_local", "nvrx_async"], verify_content=False)
 
@@ -72,3 +74,33 @@ def test_a_launch_is_given_up_well_after_it_should_have_ended():
     assert deadline_s(Run(), 100.0) == 360.0
     assert deadline_s(Run(), None) == 600.0
     assert deadline_s(Run(launch_deadline_s=5.0), 100.0) == 5.0
+
+
+def struck(layer: str, **changes) -> tuple[Run, Launch]:
+    config = Run(
+        design=Design(name="recovery"),
+        checkpoint=Checkpoint(arms=["sync_dcp"], interval=8, verify_content=False),
+        recovery=Recovery(layers=[layer], **changes),
+        faults=Faults(given=[Fault("sigkill"), Fault("exception")], per_launch=2),
+    )
+    return config, next(launch for launch in plan(config) if launch.faults)
+
+
+def endured_s(layer: str, collective_s: float, **changes) -> float:
+    config, launch = struck(layer, **changes)
+    return endurance_s(config, pilot(), pilot().timeouts(config), launch, collective_s)
+
+
+def test_a_launch_with_faults_has_its_work_several_times_over_and_every_fault_the_slowest_detector_once():
+    _, launch = struck("requeue", node_return_s=3.0)
+    work_s = pilot().duration_s(replace(launch, faults=()))
+    fault_s = 100.0 + 30.0 + 2 * 4.0 + 8.0 + 3.0  # found, stopped, two starts, caught up, a node away
+    assert endured_s("requeue", 100.0, node_return_s=3.0) == pytest.approx(3 * work_s + 30.0 + 2 * fault_s)
+    assert endured_s("requeue", 100.0) - endured_s("requeue", 40.0) == pytest.approx(2 * 60.0)
+
+
+def test_nodes_that_start_again_out_of_step_have_the_time_to_wait_for_each_other():
+    waits_s = 10.0 + 20.0 + 40.0
+    rendezvous_s = pilot().timeouts(struck("pod_restart")[0]).rendezvous_s
+    longer_s = endured_s("pod_restart", 100.0) - endured_s("requeue", 100.0)
+    assert longer_s == pytest.approx(waits_s + 2 * rendezvous_s)
