@@ -72,6 +72,11 @@ def expected_pilot(config: Run, device: str) -> Pilot | None:
     return None if size is None else _expected(config, size, device)[0]
 
 
+def expected_save_s(config: Run, size: int, device: str) -> float:
+    """Of so many bytes, all ranks together."""
+    return _save(config, size, device)[0]
+
+
 def _expected(config: Run, size: int, device: str) -> tuple[Pilot, tuple[str, str]]:
     """As if all arms were synchronous; with the assumptions on steps and on the store in words."""
     step_s, step_text = _step(config, device)

@@ -14,9 +14,9 @@ from bench.checkpoint.probe import SHORT_REPEATS, repeats_for
 from bench.checkpoint.to_read import bytes_to_read
 from bench.node import clocks
 from bench.node.base import MEETING_PATIENCE_S, Scene
+from bench.predict import expected_save_s
 
-PROBE_PATIENCE_S = 300.0
-AFTER_PROBE_PATIENCE_S = PROBE_PATIENCE_S + MEETING_PATIENCE_S  # for nodes that meet after one
+LEAST_PROBE_PATIENCE_S, PROBE_PATIENCE = 300.0, 3.0  # the latter: times what the prediction assumes of the store
 READ_BYTES_PER_S = 50e6  # a node reads and fingerprints a checkpoint at least so fast, or it is stuck
 LEAST_READING_PATIENCE_S = 300.0
 PROBE_START_S = 0.3  # interpreters are up by then
@@ -31,7 +31,7 @@ def clock_and_probe(scene: Scene, when: str, probe: bool = True) -> None:
     if probe and node.config.storage.probe and size:
         settings = _fsync_settings(scene)
         for fsync in settings:
-            scene.meet(f"probe-{when}-{fsync}", AFTER_PROBE_PATIENCE_S)
+            scene.meet(f"probe-{when}-{fsync}", after_probe_patience_s(scene))
             _probe(scene, when, fsync, size // node.config.world_size, short=len(settings) > 1)
 
 
@@ -39,6 +39,18 @@ def _checkpoint_bytes(scene: Scene) -> int | None:
     """As predicted; of a user's own model as the pilot wrote it, so that the pilot itself has no probe."""
     predicted = scene.node.config.predicted_checkpoint_bytes
     return predicted if predicted is not None else (scene.record.get("pilot") or {}).get("written_bytes")
+
+
+def probe_patience_s(scene: Scene) -> float:
+    """How long one probe may take, all nodes together."""
+    config, size = scene.node.config, _checkpoint_bytes(scene) or 0
+    expected_s = repeats_for(size // config.world_size) * expected_save_s(config, size, scene.node.device)
+    return max(LEAST_PROBE_PATIENCE_S, PROBE_PATIENCE * expected_s)
+
+
+def after_probe_patience_s(scene: Scene) -> float:
+    """For nodes that meet after a probe."""
+    return probe_patience_s(scene) + MEETING_PATIENCE_S
 
 
 def _fsync_settings(scene: Scene) -> list[bool]:
@@ -53,7 +65,9 @@ def _probe(scene: Scene, when: str, fsync: bool, bytes_per_process: int, short: 
     repeats = min(repeats, SHORT_REPEATS) if short else repeats
     start_at = time.monotonic() + PROBE_START_S
     words = [str(scene.checkpoint_dir), f"n{node.number}", str(bytes_per_process), str(fsync), str(count)]
-    codes = scene.call([("bench.checkpoint.probe", *words, str(repeats), str(start_at))], [log], PROBE_PATIENCE_S)
+    codes = scene.call(
+        [("bench.checkpoint.probe", *words, str(repeats), str(start_at))], [log], probe_patience_s(scene)
+    )
     if codes != [0]:
         scene.recorder.instant("note", text=f"storage probe {when} the launch failed: exit codes {codes}")
         return

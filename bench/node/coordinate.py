@@ -23,6 +23,7 @@ from bench.node.follow import Follow, StartAgain
 from bench.node.pilot import Pilot, deadline_s, endurance_s
 from bench.node.pulse import Pulses
 from bench.node.ship import last_words
+from bench.predict import expected_pilot
 from bench.results import ResultFolder
 from bench.schema import RELAUNCHING
 
@@ -188,8 +189,10 @@ class Coordinator(threading.Thread):
         pilot = self.pilot
         timeouts = pilot.timeouts(self.config) if pilot and launch.endures else None
         expected_s = pilot.duration_s(launch) if pilot else None
-        limit_s = deadline_s(self.config, expected_s)
-        collective_s = pilot.collective_timeout_s() if pilot else 120.0
+        assumed = None if pilot else expected_pilot(self.config, self.config.device)
+        limit_s = deadline_s(self.config, expected_s, assumed.duration_s(launch) if assumed else None)
+        # The pilot's peers wait in a collective while rank 0 writes, for as long as a save may take.
+        collective_s = pilot.collective_timeout_s() if pilot else max(120.0, self.config.checkpoint.deadline_s)
         if pilot and timeouts and launch.endures:
             collective_s = recovery.create(launch.layer).collective_timeout_s(timeouts)
             limit_s = endurance_s(self.config, pilot, timeouts, launch, collective_s)
@@ -239,7 +242,8 @@ class Coordinator(threading.Thread):
         if status == "deadline" and record["deadline_by"] is not None:
             return f"ended after {math.ceil(limit_s)} s, where {record['deadline_by']} left no more"
         if status == "deadline":
-            return f"ended at its deadline of {math.ceil(limit_s)} s"
+            mend = "; give launch_deadline_s=N, or storage.provisioned_bytes_per_s=N of a slow store"
+            return f"ended at its deadline of {math.ceil(limit_s)} s{mend if launch.kind == 'pilot' else ''}"
         if status == "lost":
             lost = sorted(int(node) for node, outcome in outcomes.items() if outcome["status"] == "lost")
             return f"node{'s' * (len(lost) > 1)} {', '.join(map(str, lost))} {'were' if len(lost) > 1 else 'was'} lost"

@@ -90,7 +90,7 @@ class LaunchRunner:
         self._read_back(status)
         around.clock_and_probe(self.scene, "after", probe=not self.goes_on)
         # The folder of checkpoints is shared: nobody removes it while another node reads or probes.
-        self.scene.meet("clean", around.AFTER_PROBE_PATIENCE_S)
+        self.scene.meet("clean", around.after_probe_patience_s(self.scene))
         return status
 
     def _read_back(self, status: str) -> None:
@@ -126,7 +126,7 @@ class LaunchRunner:
         board, key = self.node.board, f"unavailable/{self.order}"
         planned = [planned_from_json(fault) for fault in self.scene.record["faults"]]
         board.post(f"{key}/{self.node.number}", unavailable(planned, self._site()))
-        self.scene.meet("start", around.AFTER_PROBE_PATIENCE_S)
+        self.scene.meet("start", around.after_probe_patience_s(self.scene))
         for node in range(self.node.config.num_nodes):
             self.unavailable |= board.read(f"{key}/{node}")
         self.faults = [fault for fault in self.scene.record["faults"] if fault["id"] not in self.unavailable]

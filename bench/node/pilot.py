@@ -18,6 +18,7 @@ MIN_INTERVAL_STEPS = 8
 UNSATURATED = 2.0  # an automatic period is at least this many times the longest write
 PATIENCE = 3.0  # a launch is given up after so many times its expected duration, plus GRACE_S
 GRACE_S = 60.0
+PILOT_S = 600.0  # the pilot is given so long at least
 FAULT_S = 8.0  # beside a new start: until a fault is found, what it lets die has died, and work is caught up
 
 
@@ -96,8 +97,13 @@ def endurance_s(config: Run, pilot: Pilot, timeouts: Timeouts, launch: Launch, c
     return PATIENCE * work_s + GRACE_S / 2 + len(launch.faults) * fault_s + alone_s
 
 
-def deadline_s(config: Run, expected_s: float | None) -> float:
-    """When a launch is ended: as configured, else well beyond what the pilot predicts (the pilot itself: generous)."""
+def deadline_s(config: Run, expected_s: float | None, assumed_s: float | None = None) -> float:
+    """When a launch is ended: as configured, else well beyond what the pilot predicts.
+
+    The pilot itself: generously, and well beyond `assumed_s`, what bench.predict assumes of it (None: it cannot tell).
+    """
     if config.launch_deadline_s is not None:
         return config.launch_deadline_s
-    return 600.0 if expected_s is None else PATIENCE * expected_s + GRACE_S
+    if expected_s is None:
+        return max(PILOT_S, PATIENCE * (assumed_s or 0.0))
+    return PATIENCE * expected_s + GRACE_S

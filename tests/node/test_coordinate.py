@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.config import Budget, Checkpoint, Design, Fault, Faults, Recovery, Run, Train
+from bench.config import Budget, Checkpoint, Design, Fault, Faults, Model, Recovery, Run, Storage, Train
 from bench.design import plan
 from bench.node import follow, room
 from bench.node.board import Board
@@ -87,7 +87,7 @@ class Stage:
 
 def config(**changes: Any) -> Run:
     checkpoint = Checkpoint(arms=["none", "sync_local", "nvrx_async"], verify_content=False)
-    return Run(**({"launches": 2, "cycles": 3, "checkpoint": checkpoint} | changes))
+    return Run(**({"launches": 2, "cycles": 3, "checkpoint": checkpoint, "device": "cpu"} | changes))
 
 
 @pytest.fixture
@@ -116,6 +116,22 @@ def test_what_the_pilot_showed_is_told_with_every_order_after_it(stage):
     assert first["interval"] == PILOT.interval() == 20
     assert first["collective_timeout_s"] == PILOT.collective_timeout_s()
     assert first["deadline_s"] == pytest.approx(3 * first["expected_s"] + 60)
+
+
+def test_a_pilot_of_a_large_checkpoint_on_a_slow_store_is_given_the_time_that_it_takes(stage):
+    """96 GB at 0.6 GB/s, that of 4.8 TiB of FSx for Lustre: a save takes 161 s, the pilot 17 minutes."""
+    slow = Storage(provisioned_bytes_per_s=0.6e9)
+    model = Model(vocab_size=128256, dim=4096, layers=32, heads=32, kv_heads=8, ffn_dim=14336, max_seq_len=8192)
+    checkpoint = Checkpoint(arms=["none", "sync_full", "nvrx_async"], verify_content=False, deadline_s=1800.0)
+    (runner,) = stage(model=model, storage=slow, checkpoint=checkpoint, device="cuda").play(succeed)
+    pilot = runner.seen[0]
+    assert pilot["deadline_s"] > 2 * 1048
+    assert pilot["collective_timeout_s"] == 1800.0
+
+
+def test_a_pilot_of_a_small_checkpoint_is_given_ten_minutes_and_its_collectives_two(stage):
+    (runner,) = stage().play(succeed)
+    assert (runner.seen[0]["deadline_s"], runner.seen[0]["collective_timeout_s"]) == (600.0, 120.0)
 
 
 def test_an_interval_that_the_user_gave_outranks_the_pilots(stage):

@@ -327,6 +327,14 @@ def test_a_model_of_unknown_size_is_probed_with_the_bytes_that_its_pilot_wrote(b
     assert made.events("note") == []
 
 
+def test_a_probe_of_a_slow_store_is_given_the_time_that_it_takes_and_nodes_wait_for_it(bed):
+    large = Model(vocab_size=128256, dim=4096, layers=32, heads=32, kv_heads=8, ffn_dim=14336, max_seq_len=8192)
+    slow = bed(WRITE_EVENTS, model=large, storage=Storage(provisioned_bytes_per_s=0.6e9)).runner().scene
+    assert around.probe_patience_s(slow) > 2 * 321  # two writes of 96 GB, all nodes together
+    assert around.after_probe_patience_s(slow) > around.probe_patience_s(slow) + 60
+    assert around.probe_patience_s(bed(WRITE_EVENTS).runner().scene) == 300.0
+
+
 def verifying(bed, *arms: str) -> Bed:
     """A launch at whose end a save of each arm is to be read back, though there is none."""
     events = [{"kind": "instant", "name": "verify_save", "arm": arm, "step": 7, "digest": "abc"} for arm in arms]

@@ -72,7 +72,8 @@ def test_a_collective_is_given_up_later_than_any_wait_that_is_no_hang():
 
 def test_a_launch_is_given_up_well_after_it_should_have_ended():
     assert deadline_s(Run(), 100.0) == 360.0
-    assert deadline_s(Run(), None) == 600.0
+    assert deadline_s(Run(), None) == deadline_s(Run(), None, 20.0) == 600.0
+    assert deadline_s(Run(), None, 1050.0) == 3150.0
     assert deadline_s(Run(launch_deadline_s=5.0), 100.0) == 5.0
 
 
