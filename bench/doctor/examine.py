@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +13,8 @@ from bench.config import Run
 from bench.doctor import copies, cost, engine, gpus, host, network, software, store
 from bench.doctor.base import Case, Check
 from bench.errors import BadInput
+from bench.launch.base import Paths
+from bench.launch.kube_names import Names
 from bench.report import doctor as report
 
 FORMS = ("table", "json")
@@ -59,13 +61,25 @@ def run(config: Run, form: str = "table") -> int:
 def case_of(config: Run) -> Case:
     there = environment.gpus()
     config = driver.resolved(config, len(there))
-    return Case(
+    case = Case(
         config,
         there,
         environment.versions(),
         work_dir=places.work_base(config),
         checkpoint_dir=places.checkpoint_base(config),
         results_dir=Path(config.results_dir),
+    )
+    return in_pod(case) if case.in_pod else case
+
+
+def in_pod(case: Case) -> Case:
+    """With the folders where the run's pods have their volumes, whatever the machine that submits calls its own."""
+    names = Names.of(case.config, Paths(Path("MACHINE/SCENARIO/TIME"), Path("RUN"), Path("RUN")))
+    return replace(
+        case,
+        work_dir=Path(names.work_dir.parent),
+        checkpoint_dir=Path(names.checkpoint_dir.parent),
+        results_dir=Path(names.result.parents[2]),
     )
 
 

@@ -196,7 +196,8 @@ def _prepare(config: Run) -> list[str]:
     work = _work_base(config)
     if config.cluster.container is None or work is None:
         return []
-    return [shlex.join(["srun", f"--nodes={config.num_nodes}", "--ntasks-per-node=1", "mkdir", "-p", work]), ""]
+    n = config.num_nodes
+    return [shlex.join(["srun", f"--nodes={n}", f"--ntasks={n}", "--ntasks-per-node=1", "mkdir", "-p", work]), ""]
 
 
 def _mounts(config: Run, paths: Paths) -> str:

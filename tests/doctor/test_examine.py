@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from bench.config import Cluster
 from bench.doctor import examine
 from bench.doctor.base import Check
 from bench.doctor.examine import GROUPS, Group, examined
@@ -48,6 +51,22 @@ def test_a_machine_that_only_submits_skips_what_belongs_to_nodes(group):
     else:
         (check,) = examined(group, login)
         assert (check.name, check.level) == (group.title, "skip")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "checkpoints"),
+    [
+        ({"pvc": "bench"}, "/mnt/bench/checkpoints"),
+        ({"pvc": "bench", "checkpoint_pvc": "fast"}, "/mnt/checkpoints"),
+    ],
+)
+def test_in_a_pod_the_folders_are_those_of_the_runs_pods(monkeypatch, cluster, checkpoints):
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    found = examine.case_of(replace(run(), cluster=Cluster(name="kubernetes", **cluster)))
+    assert (found.checkpoint_dir, found.results_dir) == (Path(checkpoints), Path("/mnt/bench/results"))
+    assert found.work_dir == Path("/mnt/node")
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
+    assert examine.case_of(run(cluster="kubernetes")).results_dir == Path("results")
 
 
 def test_a_check_that_breaks_is_a_warning_and_keeps_what_was_found_before():

@@ -187,6 +187,7 @@ def test_a_pyxis_container_mounts_code_result_checkpoints_and_the_nodes_own_fold
     assert after(words, "--work-base") == own
     assert "python3" in words, "the container's own"
     assert srun(config, of="mkdir")[-3:] == ["mkdir", "-p", own]
+    assert {f"--ntasks={config.num_nodes}", "--ntasks-per-node=1"} <= set(srun(config, of="mkdir"))
 
 
 def test_apptainer_runs_the_runner_inside_its_file_and_shows_it_the_gpus():
