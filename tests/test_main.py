@@ -122,7 +122,7 @@ BAD = {
     "a checkpoint directory that cannot be written": (["storage.dir=/proc"], "storage.dir: /proc cannot be written to"),
     "a work directory that cannot be made": (
         ["work_dir=/dev/null/x"],
-        "work_dir: /dev/null/x/checkpoints cannot be made",
+        "work_dir: /dev/null/x cannot be made",
     ),
     "results that cannot be written": (["results_dir=/dev/null/x"], "results_dir: /dev/null/x cannot be written"),
     "a result to resume that is none": (["resume=missing"], "resume: missing is no result folder"),
