@@ -71,8 +71,9 @@ class Loopback:
 
     # --- runs
     def start(self, *words: str, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-        command = [*before, sys.executable, "-m", "bench", "run", "cluster=slurm", "cluster.poll_s=0.5", "machine=box"]
-        command += [f"work_dir={self.place / 'work'}", *words]
+        new = ["cluster=slurm", "cluster.poll_s=0.5", "machine=box", f"work_dir={self.place / 'work'}"]
+        resumed = words[0].startswith("resume=")  # as it was configured
+        command = [*before, sys.executable, "-m", "bench", "run", *([] if resumed else new), *words]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         self.drivers.append(subprocess.Popen(command, cwd=self.place, env=self.env, text=True, **pipes))
         return self.drivers[-1]
