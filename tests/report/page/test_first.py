@@ -123,14 +123,6 @@ def test_a_cascade_is_no_kind_of_fault_that_a_layer_recovers_from_in_its_time(re
     assert first_page(changed(recoveries, layers=layers)).answers == first_page(recoveries).answers
 
 
-def test_a_cascade_is_no_kind_of_fault_that_a_layer_recovers_from_in_its_time(recoveries):
-    layers = [
-        replace(layer, faults=[*layer.faults, *(replace(each, fault="two", further_faults=1) for each in layer.faults)])
-        for layer in recoveries.summary.layers
-    ]
-    assert first_page(changed(recoveries, layers=layers)).answers == first_page(recoveries).answers
-
-
 def test_recovered_faults_are_counted(recoveries):
     assert "6 faults in 9 launches" in first_page(recoveries).measured
     assert "recovery times at other sizes" in first_page(recoveries).extrapolated
