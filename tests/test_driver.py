@@ -537,6 +537,7 @@ def assert_follows_schema_1(summary: dict[str, Any]) -> None:
     assert {check["level"] for check in summary["checks"]} <= {"ok", "note", "warn", "invalid"}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_an_interrupted_run_keeps_what_it_has_is_finished_by_resume_and_enlarged_by_append(place):
     process = place.start("scenario=ckpt_smoke", *SMALL)

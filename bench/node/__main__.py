@@ -81,6 +81,7 @@ def main() -> int:
     Pulse(board, given.node).start()
     coordinator = Coordinator(board, config, folder, read_pilot) if given.node == 0 else None
     try:
+        storage.make_directory(node.work_dir, "work_dir")
         if coordinator is not None:
             coordinator.start()
         code = work(node)
@@ -92,7 +93,8 @@ def main() -> int:
     finally:
         if coordinator is not None:
             coordinator.cancelled.set()
-            coordinator.join(GOODBYE_S)
+            if coordinator.is_alive():
+                coordinator.join(GOODBYE_S)
             _part(board, config.num_nodes)
         else:
             board.post(f"bye/{given.node}", True)
@@ -102,11 +104,7 @@ def main() -> int:
 
 
 def work(node: Node) -> int:
-    """Carry out what the coordinator orders. Returns the exit code: 0, or RELAUNCH for the engine to see.
-
-    Raises BadInput where the node-local folder cannot be written to.
-    """
-    storage.make_directory(node.work_dir, "work_dir")
+    """Carry out what the coordinator orders. Returns the exit code: 0, or RELAUNCH for the engine to see."""
     order = 0
     while (message := node.board.wait(f"order/{order}"))["action"] == "launch":
         LaunchRunner(node, order, message["record"]).run()

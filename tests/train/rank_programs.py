@@ -91,8 +91,12 @@ def whole_weights(model: str, batch_size: int) -> dict[str, Any]:
     return {"whole": whole, "shard_rows": shard_rows, "losses": steps(state, config, 3, data_of(config))}
 
 
-def sums(model: str) -> dict[str, Any]:
-    """This rank's part of the checksum of the initial state, and of one with a single changed element."""
+def sums(models: list[str]) -> dict[str, Any]:
+    """By model: this rank's part of the checksum of the initial state, and of one with a single changed element."""
+    return {model: _sums(model) for model in models}
+
+
+def _sums(model: str) -> dict[str, int]:
     state = build_state(configured(model), CPU)
     before, rank = state_sum(state.tree(), dist.get_rank()), dist.get_rank()
     with torch.no_grad():

@@ -12,11 +12,12 @@ from bench.train.fingerprint import MASK_64, state_sum
 @pytest.fixture(scope="module")
 def totals(ranks):
     """By model and number of ranks: the job's sum before and after one element was changed."""
-    found = {}
-    for model in ("own", "narrow"):
-        for world_size in (1, 2, 3):
-            parts = ranks(world_size, "sums", model=model)
-            found[model, world_size] = [sum(part[when] for part in parts) & MASK_64 for when in ("before", "changed")]
+    models, found = ["own", "narrow"], {}
+    for world_size in (1, 2, 3):
+        parts = ranks(world_size, "sums", models=models)
+        for model in models:
+            both = (sum(part[model][when] for part in parts) & MASK_64 for when in ("before", "changed"))
+            found[model, world_size] = list(both)
     return found
 
 
