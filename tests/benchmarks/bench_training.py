@@ -39,7 +39,7 @@ def trainer(tmp_path) -> Iterator:
     torch.set_num_threads(config.train.threads)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     recorder = Recorder(tmp_path, **META, token="a5b3c1d7e9f00112")
-    quiet_collector()
+    quiet_collector(collect=True)
     state, data = build_state(config, device), open_data(config.data, config.model.vocab_size, config.seed)
     yield Trainer(config, state, data, {}, Instrument(recorder, device))
     gc.unfreeze()
