@@ -91,6 +91,16 @@ STEP_USES = ("warm", "control", "after", "settle", "plain")
 SYNCED = "+fsync"  # of an arm's name: it syncs what it writes, whatever storage.fsync says
 
 
+def strategy_of(arm: str) -> str:
+    """An arm is a strategy, or one that syncs although the run does not."""
+    return arm.removesuffix(SYNCED)
+
+
+def syncs(arm: str, fsync: bool) -> bool:
+    """Whether an arm's writes are synced before they count as durable, in a run of that storage.fsync."""
+    return fsync or arm.endswith(SYNCED)
+
+
 # --- figures and records ----------------------------------------------------------------------------------------------
 #   ci95        95 % confidence, over cycles and launches
 #   within_run  95 % confidence, over the cycles of fewer than 3 launches: how launches differ is not in it

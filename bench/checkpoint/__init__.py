@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from bench.errors import near
 from bench.registry import variant
-from bench.schema import SYNCED
+from bench.schema import SYNCED, strategy_of
 
 if TYPE_CHECKING:
     from bench.checkpoint.base import Context, Strategy
@@ -36,16 +36,6 @@ STRATEGIES: dict[str, str] = {
 SYNCHRONOUS = ("sync_local", "sync_dcp", "sync_full")
 ASYNCHRONOUS = ("nvrx_async", "dcp_async_process", "dcp_async_thread", "nvrx_local")
 DCP_ASYNC_TORCH = (2, 9)
-
-
-def strategy_of(arm: str) -> str:
-    """The strategy behind an arm: "sync_local" of "sync_local+fsync"."""
-    return arm.removesuffix(SYNCED)
-
-
-def syncs(arm: str, config: Run) -> bool:
-    """Whether an arm's writes are synced before they count as durable."""
-    return config.storage.fsync or arm.endswith(SYNCED)
 
 
 def with_synced_pair(arms: Sequence[str]) -> list[str]:

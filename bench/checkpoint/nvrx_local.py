@@ -18,7 +18,7 @@ from nvidia_resiliency_ext.checkpointing.local.ckpt_managers.base_manager import
 
 from bench.checkpoint import nvrx, staging, storage, trees
 from bench.checkpoint.base import CheckpointError, Context, Tree, WrongWorldSize
-from bench.checkpoint.nvrx_manager import LocalTree, Manager, Place, clique, file_name, session, world_sizes
+from bench.checkpoint.nvrx_manager import LocalTree, Manager, Place, clique, session, world_sizes
 from bench.checkpoint.nvrx_together import NvrxTogether
 from bench.checkpoint.together import Later
 from bench.checkpoint.writer import Home, home_of, settle
@@ -137,7 +137,7 @@ class NvrxLocal(NvrxTogether):
         return None if found < 0 else found
 
     def files(self, step: int) -> list[Path]:
-        return sorted(self.context.directory.glob(f"{self._place.session}/*/{file_name(step, '*')}"))
+        return sorted(self.context.directory.glob(f"{self._place.session}/*/{storage.local_name(step, '*')}"))
 
     def load(self, step: int, like: Tree) -> Tree:
         """Collective with replication, where a lost shard comes from another node."""

@@ -33,13 +33,9 @@ def session(world_size: int) -> str:
     return f"of-{world_size:05d}"
 
 
-def file_name(step: int, rank: int | str) -> str:
-    return f"iter_{step:07d}_{rank}_local.pt"
-
-
 def world_sizes(directory: Path, step: int) -> list[int]:
     """The world sizes of which this host holds any shard of a step."""
-    found = {path.parents[1].name for path in directory.glob(f"of-*/*/{file_name(step, '*')}")}
+    found = {path.parents[1].name for path in directory.glob(f"of-*/*/{storage.local_name(step, '*')}")}
     return sorted(int(name.removeprefix("of-")) for name in found)
 
 
@@ -56,7 +52,7 @@ class Place(NamedTuple):
         return Path(self.directory) / self.session / str(self.rank)
 
     def file(self, step: int) -> Path:
-        return self.folder / file_name(step, self.rank)
+        return self.folder / storage.local_name(step, self.rank)
 
     def present(self) -> list[tuple[int, Path]]:
         """(step, file) of all shards here, other ranks' replicas too, oldest first; none if the folder is gone."""

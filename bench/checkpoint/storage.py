@@ -59,6 +59,16 @@ def shard_name(rank: int, world_size: int) -> str:
     return f"shard-{rank:05d}-of-{world_size:05d}.pt"
 
 
+def local_name(step: int, rank: int | str) -> str:
+    """NVRx's own name of a shard in its local format; see bench.checkpoint.nvrx_manager for the folders above it."""
+    return f"iter_{step:07d}_{rank}_local.pt"
+
+
+def local_shard(directory: Path, step: int, rank: int) -> Path | None:
+    """A rank's shard in NVRx's local format, whatever the world size; None: it is not on this host."""
+    return next(directory.glob(f"of-*/{rank}/{local_name(step, rank)}"), None)
+
+
 # --- what is there ----------------------------------------------------------------------------------------------------
 
 

@@ -97,7 +97,7 @@ def _local(directory: Path, step: int, ranks: Collection[int] | None) -> Found:
     """NVRx's local format: shards of the ranks on this host, in folders of theirs."""
     here = sorted(int(path.name) for path in directory.glob("of-*/*") if path.name.isdigit())
     ranks = here if ranks is None else ranks
-    shards = {rank: next(directory.glob(f"of-*/{rank}/iter_{step:07d}_{rank}_local.pt"), None) for rank in ranks}
+    shards = {rank: storage.local_shard(directory, step, rank) for rank in ranks}
     if not shards or None in shards.values():
         return Found()
     found = Found(complete=True)

@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from bench import checkpoint
 from bench.config import Run
 from bench.doctor.meeting import Meeting, hold
+from bench.schema import strategy_of
 
 Level = Literal["ok", "warn", "fail", "skip"]
 LEVELS: tuple[Level, ...] = ("fail", "warn", "skip", "ok")  # from the worst on
@@ -87,7 +87,7 @@ class Case:
     @property
     def writing_arms(self) -> list[str]:
         """Strategies of the run that write checkpoints."""
-        return [name for arm in self.config.checkpoint.arms if (name := checkpoint.strategy_of(arm)) != "none"]
+        return [name for arm in self.config.checkpoint.arms if (name := strategy_of(arm)) != "none"]
 
     @property
     def layers(self) -> set[str]:

@@ -13,11 +13,11 @@ from fractions import Fraction
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from bench.checkpoint import strategy_of
 from bench.config import Fault as Given
 from bench.errors import BadInput, near
 from bench.faults import create
 from bench.faults.base import AT_SAVE, IN_BACKGROUND, IN_RECOVERY, Fault, Option, Planned
+from bench.schema import strategy_of
 
 if TYPE_CHECKING:
     from bench.config import Run

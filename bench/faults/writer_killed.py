@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.checkpoint import strategy_of
 from bench.faults.base import WITH_WRITER, Missed, Planned, RankFault, Scene, Site
 from bench.record import process_start_ticks
+from bench.schema import strategy_of
 from bench.supervise import end_recorded
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from bench.measure.check_storage import job_probes_bytes_per_s, syncs
+from bench.measure.check_storage import job_probes_bytes_per_s
 from bench.measure.content import content_verified
 from bench.measure.events import LaunchRecord
 from bench.measure.limits import limited_by
@@ -16,7 +16,7 @@ from bench.measure.memory import peak_figures
 from bench.measure.shares import Period, arm_shares, period_at_share
 from bench.measure.statistics import clustered_figure, figure
 from bench.measure.verdicts import SYNC_SHARE
-from bench.schema import SYNCED, Arm, Figure, LedgerRow, Sample
+from bench.schema import Arm, Figure, LedgerRow, Sample, strategy_of, syncs
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def arm_figures(name: str, account: Account) -> Arm:
     written = [sample.written_bytes for sample in measured if sample.written_bytes is not None]
     return Arm(
         name=name,
-        strategy=name.removesuffix(SYNCED),
+        strategy=strategy_of(name),
         cycles=sum(sample.cost_s is not None for sample in measured),
         launches=len({sample.launch for sample in measured}),
         cost_s=cost_s,
@@ -118,7 +118,7 @@ def _speeds(name: str, measured: Sequence[Sample], account: Account) -> dict[str
     The ceiling of writing is the probe with the arm's own fsync setting; where there is none, the share is not known.
     """
     rates, staged = sample_figure(measured, "write_bytes_per_s", positive=True), _staging(measured, account)
-    storage_share = _share_of(rates, account.probe_bytes_per_s(syncs(account.config, name)))
+    storage_share = _share_of(rates, account.probe_bytes_per_s(syncs(name, account.config["storage"]["fsync"])))
     staging_share = _share_of(staged, account.d2h_bytes_per_s)
     return {
         "write_s": sample_figure(measured, "write_s", positive=True),

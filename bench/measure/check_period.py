@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 from bench.measure.evidence import Evidence, Level, answer, listed
 from bench.measure.saves import CONTROL_ARM
 from bench.measure.statistics import shift_ratio
@@ -18,7 +20,8 @@ def extrapolation(evidence: Evidence) -> Check:
     """S of the saves that came after three times the compute, against the others of the same launches."""
     if evidence.config["design"]["name"] != "quick":
         return answer("extrapolation", "ok", "saves come at the periods that the shares are stated for", "")
-    found = {arm.name: ratio for arm in evidence.arms if (ratio := stretched_ratio(evidence, arm.name)) is not None}
+    stretched, arms = _stretched(evidence), [arm.name for arm in evidence.arms if arm.name != CONTROL_ARM]
+    found = {arm: ratio for arm in arms if (ratio := _ratio(evidence.measured(arm), stretched)) is not None}
     if not found:
         reason = "no save came after three times the compute, so nothing says that S holds at longer periods"
         return answer("extrapolation", "note", reason, "raise cycles to 5 or more")
@@ -37,15 +40,12 @@ def extrapolation(evidence: Evidence) -> Check:
     return answer("extrapolation", level, reason, "raise launches or cycles, or append=PATH")
 
 
-def stretched_ratio(evidence: Evidence, arm: str) -> tuple[Figure, bool] | None:
+def _ratio(saves: list[Sample], stretched: set[tuple[int, int, str]]) -> tuple[Figure, bool] | None:
     """Ratio of S of an arm's stretched saves to its others, and whether they lie more than 10 % and 2 ms apart.
 
     None without both. Both kinds come from the same launches.
     """
-    if arm == CONTROL_ARM:
-        return None
-    stretched = _stretched(evidence)
-    known = [sample for sample in evidence.measured(arm) if sample.blocking_s]
+    known = [sample for sample in saves if sample.blocking_s]
     long = [sample for sample in known if (sample.launch, sample.cycle, sample.arm) in stretched]
     launches = {sample.launch for sample in long}
     short = [sample for sample in known if sample not in long and sample.launch in launches]
@@ -54,8 +54,7 @@ def stretched_ratio(evidence: Evidence, arm: str) -> tuple[Figure, bool] | None:
     ratio = shift_ratio(*_columns(short), *_columns(long))
     if ratio is None:
         return None
-    others_s = sorted(_columns(short)[0])[len(short) // 2]
-    apart = abs(ratio.median - 1)
+    apart, others_s = abs(ratio.median - 1), median(_columns(short)[0])
     return ratio, apart > TOLERANCE and apart * others_s > RESOLUTION_S
 
 

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from statistics import median
-from typing import Any
 
 from bench.measure.events import LaunchRecord
 from bench.measure.evidence import Evidence, Level, answer, instants, listed
 from bench.measure.loads import loads
-from bench.schema import SYNCED, Check
+from bench.schema import Check, syncs
 
 ABOVE_PROBE = 1.1
 PROBE_DRIFT_SHARE = 0.20
 CACHED_SHARE = 0.10
-
-
-def syncs(config: dict[str, Any], arm: str) -> bool:
-    """Whether an arm's writes are synced before they count as durable. `config`: fields of bench.config.Run."""
-    return bool(config["storage"]["fsync"]) or arm.endswith(SYNCED)
 
 
 def job_probes_bytes_per_s(launch: LaunchRecord, synced: bool) -> dict[str, float]:
@@ -51,10 +45,11 @@ def probe_ceiling(evidence: Evidence) -> Check:
     probes = {synced: rate for synced in (False, True) if (rate := _probe(evidence, synced)) is not None}
     if not probes:
         return answer("probe_ceiling", "note", "the storage was not probed", _to_probe(evidence))
+    fsync = evidence.config["storage"]["fsync"]
     ratios = {
         arm.name: arm.write_bytes_per_s.median / probes[synced]
         for arm in evidence.arms
-        if arm.write_bytes_per_s is not None and (synced := syncs(evidence.config, arm.name)) in probes
+        if arm.write_bytes_per_s is not None and (synced := syncs(arm.name, fsync)) in probes
     }
     above = [f"{name} ({ratio:.2f} x)" for name, ratio in ratios.items() if ratio > ABOVE_PROBE]
     reason = f"saves write faster than the probe: {listed(above)}" if above else "no save writes faster than the probe"
@@ -94,7 +89,7 @@ def burst(evidence: Evidence) -> Check:
     rates = {
         arm.name: arm.write_bytes_per_s.median
         for arm in evidence.arms
-        if arm.write_bytes_per_s is not None and syncs(evidence.config, arm.name)
+        if arm.write_bytes_per_s is not None and syncs(arm.name, evidence.config["storage"]["fsync"])
     }
     rates |= {} if (probe := _probe(evidence, True)) is None else {"the probe": probe}
     if not rates:

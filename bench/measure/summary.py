@@ -21,7 +21,7 @@ from bench.measure.shares import Period, period_of
 from bench.measure.sweep import Point, at_interval, points, resting_interval
 from bench.measure.validity import Evidence, checks
 from bench.measure.verdicts import ASYNC_ARM, verdicts
-from bench.schema import STRUCK, SYNCED, Arm, Check, LedgerRow, Sample, Summary, Verdict
+from bench.schema import STRUCK, Arm, Check, LedgerRow, Sample, Summary, Verdict, strategy_of
 
 
 def summarise(run: dict[str, Any], launches: list[LaunchRecord]) -> tuple[Summary, list[Sample], list[LedgerRow]]:
@@ -106,7 +106,7 @@ def stamps(config: dict[str, Any], device: str) -> list[str]:
 def _needs_cuda_calls(config: dict[str, Any]) -> bool:
     """Whether an arm runs library code that calls CUDA whether there is one or not."""
     arms, published = config["checkpoint"]["arms"], config["checkpoint"].get("api") == "torch_async"
-    strategies = {arm.removesuffix(SYNCED) for arm in arms}
+    strategies = {strategy_of(arm) for arm in arms}
     # An arm that syncs beside others takes the own function, whatever checkpoint.api says.
     return bool(strategies & {"nvrx_local", "nvrx_dcp"}) or (published and "nvrx_async" in arms)
 

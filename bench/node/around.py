@@ -9,12 +9,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.checkpoint import syncs
 from bench.checkpoint.probe import SHORT_REPEATS, repeats_for
 from bench.checkpoint.to_read import bytes_to_read
 from bench.node import clocks
 from bench.node.base import MEETING_PATIENCE_S, Scene
 from bench.predict import expected_save_s
+from bench.schema import syncs
 
 LEAST_PROBE_PATIENCE_S, PROBE_PATIENCE = 300.0, 3.0  # the latter: times what the prediction assumes of the store
 READ_BYTES_PER_S = 50e6  # a node reads and fingerprints a checkpoint at least so fast, or it is stuck
@@ -55,8 +55,8 @@ def after_probe_patience_s(scene: Scene) -> float:
 
 def _fsync_settings(scene: Scene) -> list[bool]:
     """Those of the launch's arms that write, each of which is held against a probe with its own; off before on."""
-    config = scene.node.config
-    return sorted({syncs(arm, config) for arm in scene.record["arms"] if arm != "none"} or {config.storage.fsync})
+    fsync = scene.node.config.storage.fsync
+    return sorted({syncs(arm, fsync) for arm in scene.record["arms"] if arm != "none"} or {fsync})
 
 
 def _probe(scene: Scene, when: str, fsync: bool, bytes_per_process: int, short: bool) -> None:

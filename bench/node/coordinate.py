@@ -169,10 +169,8 @@ class Coordinator(threading.Thread):
         """Who starts the whole job again after a fault, and how often; None where the layer has no need of it."""
         if recovery.create(launch.layer).when_one_dies != "requeue":
             return None
-        most, by_engine = (
-            self.config.recovery.max_restarts,
-            self.config.recovery.relaunch == "engine" and launch.endures,
-        )
+        most = self.config.recovery.max_restarts
+        by_engine = self.config.recovery.relaunch == "engine" and launch.endures
         if by_engine and (over := room.no_room(self._bounds(), 0.0)):
             return StartAgain(0, over, by_engine)
         used_up = f"the job was started again {most} times, and recovery.max_restarts allows no more"

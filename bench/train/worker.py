@@ -34,6 +34,7 @@ from bench.record import Recorder
 from bench.recovery.inside import create_inside
 from bench.recovery.inside.base import Attempt, Post, Slot
 from bench.recovery.timeouts import Timeouts
+from bench.schema import strategy_of
 from bench.train.data import open_data
 from bench.train.instrument import Instrument, pinned_copy_bytes_per_s
 from bench.train.loop import Trainer, run
@@ -169,7 +170,7 @@ class Rank:
 
     def _context(self, arm: str, attempt: Attempt, on_phase: Callable[[str], None]) -> Context:
         settings, config = self.settings, self.settings.config
-        synced = arm != checkpoint.strategy_of(arm)
+        synced = arm != strategy_of(arm)
         directory = settings.checkpoint_dir / arm
         directory.mkdir(parents=True, exist_ok=True)
         return Context(

@@ -13,6 +13,7 @@ from bench import checkpoint
 from bench.checkpoint.base import Strategy
 from bench.config import Checkpoint, Design, Run, Storage
 from bench.errors import BadInput
+from bench.schema import strategy_of, syncs
 
 
 def strategy_class(name):
@@ -141,9 +142,12 @@ def test_the_kinds_of_which_a_pair_is_chosen_hold_every_strategy_that_may_leave_
 
 def test_a_synced_arm_has_its_strategy_and_is_judged_as_if_the_run_synced() -> None:
     unsynced = Run(storage=Storage(fsync=False), checkpoint=Checkpoint(api="torch_async"))
-    assert checkpoint.strategy_of("nvrx_async+fsync") == "nvrx_async"
-    assert [checkpoint.syncs(arm, unsynced) for arm in ("nvrx_async", "nvrx_async+fsync")] == [False, True]
-    assert checkpoint.syncs("nvrx_async", Run())
+    assert strategy_of("nvrx_async+fsync") == "nvrx_async"
+    assert [syncs(arm, unsynced.storage.fsync) for arm in ("nvrx_async", "nvrx_async+fsync")] == [
+        False,
+        True,
+    ]
+    assert syncs("nvrx_async", Run().storage.fsync)
     assert checkpoint.refusal("nvrx_async+fsync", unsynced) is None
     assert checkpoint.refusal("nvrx_dcp", unsynced) is not None
     assert checkpoint.refusal("nvrx_dcp+fsync", unsynced) is None

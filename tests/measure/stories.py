@@ -297,6 +297,17 @@ def in_new_processes(
     return story
 
 
+def twice_struck(delays: Delays) -> Story:
+    """A second fault some steps after the recovery from the first, both undone from the same checkpoint, to the end."""
+    story = started(Setting())
+    for _ in range(2):
+        story.steps(7)
+        new_processes(story, 4, delays)
+    story.steps(12)
+    story.finish()
+    return story
+
+
 def new_processes(story: Story, resumed: int | None, delays: Delays = Delays(), kind: str = "sigkill") -> None:
     """From the fault to the first attempt of new processes, ready to step."""
     layer, victim = story.setting.layer, story.ranks[-1]

@@ -10,7 +10,17 @@ from bench.measure.episodes import Course
 from bench.measure.recoveries import cadence, label, pairs, plain_step_s, recoveries
 from bench.schema import Recovery
 from tests.faults.made import run
-from tests.measure.stories import Delays, Setting, Story, in_new_processes, in_place, new_processes, started, twin
+from tests.measure.stories import (
+    Delays,
+    Setting,
+    Story,
+    in_new_processes,
+    in_place,
+    new_processes,
+    started,
+    twice_struck,
+    twin,
+)
 
 DELAYS = Delays(detect=0.4, stop=0.3, restart=1.1)
 
@@ -271,13 +281,7 @@ def test_cascades_of_other_length_or_other_faults_are_others(tmp_path: Path) -> 
 
 
 def test_a_later_fault_of_the_launch_is_none_of_the_recovery_before_it(tmp_path: Path) -> None:
-    story = started(Setting())
-    story.steps(6)
-    new_processes(story, 4, DELAYS)
-    story.steps(7)
-    new_processes(story, 4, DELAYS)
-    story.steps(12)
-    story.finish()
+    story = twice_struck(DELAYS)
     assert [(record.label, record.single) for record in records(tmp_path, story)] == [("sigkill", True)] * 2
 
 

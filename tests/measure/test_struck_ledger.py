@@ -20,6 +20,7 @@ from tests.measure.stories import (
     in_place,
     new_processes,
     started,
+    twice_struck,
     twin,
 )
 
@@ -171,13 +172,7 @@ def test_a_job_that_nobody_starts_again_is_shut_down(tmp_path: Path) -> None:
 
 
 def test_what_two_recoveries_made_worthless_is_replay_in_both(tmp_path: Path) -> None:
-    story = started(Setting())
-    story.steps(7)
-    new_processes(story, 4, DELAYS)
-    story.steps(7)
-    new_processes(story, 4, DELAYS)
-    story.steps(12)
-    story.finish()
+    story = twice_struck(DELAYS)
     found = account(story, tmp_path)
     assert (found["useful"], found["replay"]) == pytest.approx((1.2, 0.6))
     assert (found["detect"], found["stop"], found["restart"], found["load"]) == pytest.approx((0.8, 0.6, 2.2, 1.0))
